@@ -30,6 +30,7 @@ use std::rc::Rc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
+use self::comparisons::refuse_bare_equality;
 pub use self::equalities::{Side, equal_part, equalities};
 pub use self::expressions::{parse_expression, text};
 use self::given::Given;
@@ -52,6 +53,8 @@ pub struct Facts {
     pub row_sets: BTreeSet<(Option<String>, String)>,
     /// Whether a column has a collation of its own: then it is not known here what is equal.
     pub has_collations: bool,
+    /// Whether values of a column are equal by an operator that is not the system's.
+    pub has_own_equality: bool,
 }
 
 /// A table or view that a query names.
@@ -113,6 +116,7 @@ pub fn analyse(sql: &str, facts: &Facts) -> Result<Plan, Refusal> {
         return Err(Refusal::new("a name that begins with `egret$`", -1, advice));
     }
     let query = parse(sql)?;
+    refuse_bare_equality(sql, facts)?;
     let mut analysis = Analysis {
         facts,
         next_column: 0,

@@ -85,10 +85,15 @@ fn key_of(
             left,
             ..
         } => key_of(left, keys, next),
-        Node::Join { left, right, .. } => {
-            let mut key = key_of(left, keys, next)?;
-            key.extend(key_of(right, keys, next)?);
-            Some(key)
+        Node::Join {
+            kind, left, right, ..
+        } => {
+            let sides = [key_of(left, keys, next)?, key_of(right, keys, next)?];
+            // A row of one side alone has nulls for the other: the same as one of that side alone whose key is null.
+            let is_there =
+                |side: &Vec<Part>| !side.is_empty() && side.iter().all(|(_, kind)| kind.is_some());
+            let tells = *kind != JoinKind::Full || sides.iter().any(is_there);
+            tells.then(|| sides.concat())
         }
         Node::UnionAll { inputs, columns } => {
             let each: Option<Vec<Vec<Part>>> = inputs
@@ -110,11 +115,17 @@ fn key_of(
             for (at, ((input, mapped), key)) in inputs.iter_mut().zip(each).enumerate() {
                 let number = new_column();
                 let of_query = Expression::constant(&at.to_string());
-                let inner = std::mem::replace(input, Node::Unit);
-                *input = Node::Project {
-                    input: Box::new(inner),
-                    columns: vec![(number, of_query)],
-                };
+                // The types of the sides are made alike in what is outermost of each.
+                match input {
+                    Node::Project { columns, .. } => columns.push((number, of_query)),
+                    _ => {
+                        let inner = std::mem::replace(input, Node::Unit);
+                        *input = Node::Project {
+                            input: Box::new(inner),
+                            columns: vec![(number, of_query)],
+                        };
+                    }
+                }
                 mapped.push(number);
                 mapped.extend(key.iter().map(|(id, _)| *id));
             }

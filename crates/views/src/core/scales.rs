@@ -19,30 +19,31 @@ use super::tree::{Keeps, Node, Source, Stage};
 pub type Scales = BTreeMap<ColumnId, BTreeSet<u32>>;
 
 /// More digits than this are not counted: PostgreSQL rounds some day.
-const SCALE_MAX: u32 = 500;
+pub const SCALE_MAX: u32 = 500;
+
+/// What stands for the scale of infinite numbers. Nothing is said of what is made of them.
+const INFINITE: u32 = SCALE_MAX + 1;
 
 /// Of dates and times `EXTRACT` gives these as whole numbers (`timestamp_part_common` in PostgreSQL's `timestamp.c`).
-const WHOLE_FIELDS: [&str; 14] = [
+const WHOLE_FIELDS: [&str; 7] = ["dow", "doy", "isodow", "minute", "month", "quarter", "week"];
+
+/// These as well, except of what is infinite: then they are infinite, too (`NonFiniteTimestampTzPart` there, `NonFiniteIntervalPart`).
+const INFINITE_FIELDS: [&str; 7] = [
     "century",
     "day",
     "decade",
-    "dow",
-    "doy",
     "hour",
-    "isodow",
     "isoyear",
     "millennium",
-    "minute",
-    "month",
-    "quarter",
-    "week",
     "year",
 ];
 
 /// Adds what is known of the columns of a stage, and of those that it reads. Decimal numbers of one scale that are equal look the same.
 pub fn add_scales(stage: &Stage, types: &mut Types, scales: &mut Scales) {
     add_of_stage(stage, types, scales);
-    for (id, _) in scales.iter().filter(|(_, found)| found.len() == 1) {
+    let has_one =
+        |found: &BTreeSet<u32>| found.iter().filter(|one| **one <= SCALE_MAX).count() == 1;
+    for (id, _) in scales.iter().filter(|(_, found)| has_one(found)) {
         if let Some(one) = types.get_mut(id).filter(|one| one.sql == "numeric") {
             one.is_exact = true;
         }
@@ -211,9 +212,11 @@ fn of_call(call: &FuncCall) -> Option<BTreeSet<u32>> {
         return None;
     };
     let field = field.sval.to_ascii_lowercase();
-    WHOLE_FIELDS
-        .contains(&field.as_str())
-        .then(|| BTreeSet::from([0]))
+    match field.as_str() {
+        field if WHOLE_FIELDS.contains(&field) => Some(BTreeSet::from([0])),
+        field if INFINITE_FIELDS.contains(&field) => Some(BTreeSet::from([0, INFINITE])),
+        _ => None,
+    }
 }
 
 fn of_constant(constant: &AConst) -> Option<BTreeSet<u32>> {
@@ -298,7 +301,9 @@ mod tests {
         check("COALESCE(\"egret$1\", NULL::numeric, 0.5)", Some(&[1, 2]));
         check("\"egret$1\" / 2::numeric", None);
         check("\"egret$3\" + 1::numeric", None);
-        check("EXTRACT ('year' FROM \"egret$3\")", Some(&[0]));
+        check("EXTRACT ('month' FROM \"egret$3\")", Some(&[0]));
+        check("EXTRACT ('year' FROM \"egret$3\")", Some(&[0, INFINITE]));
+        check("EXTRACT ('year' FROM \"egret$3\") + 1", None);
         check("extract(second FROM \"egret$3\")", None);
         check("round(\"egret$1\")", None);
         check("'1e3'::numeric", None);

@@ -244,11 +244,18 @@ pub async fn describe(
     let row_sets = names(|one| one.gives_rows && !one.is_set);
     let has_collation = |column: &Column| column.collation.is_some() || column.has_own_equality;
     let mut columns = described.tables.iter().flat_map(|table| &table.columns);
-    described.facts.has_collations = columns.any(has_collation);
+    described.facts.has_collations = columns.clone().any(has_collation);
+    described.facts.has_own_equality = columns.any(has_own_operator);
     described.facts.aggregates = aggregates;
     described.facts.sets = sets;
     described.facts.row_sets = row_sets;
     Ok(described)
+}
+
+/// Whether values are equal by an operator that is not the system's.
+fn has_own_operator(column: &Column) -> bool {
+    let equality = column.equality.as_deref();
+    equality.is_some_and(|operator| !operator.starts_with("OPERATOR(pg_catalog."))
 }
 
 /// The columns that a query has.

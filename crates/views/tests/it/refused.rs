@@ -102,6 +102,7 @@ async fn what_is_not_covered_is_refused_by_name() {
         .batch_execute(
             "SET search_path = public;
              CREATE TABLE t (a int PRIMARY KEY, b timestamptz, j json);
+             CREATE EXTENSION citext; CREATE TABLE lettered (a int PRIMARY KEY, l citext);
              CREATE TABLE guarded (a int); ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
              CREATE TABLE parts (a int) PARTITION BY RANGE (a);
              CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (9);
@@ -134,6 +135,30 @@ async fn what_is_not_covered_is_refused_by_name() {
         ),
         ("SELECT a FROM t LIMIT (2 + 2)", "LIMIT by an expression"),
         ("SELECT a FROM t; DROP TABLE t", "second statement"),
+        (
+            "SELECT t.a, (SELECT sum(t.a)) AS s FROM t GROUP BY t.a",
+            "an aggregate of the rows around",
+        ),
+        (
+            "SELECT t.b, ARRAY(SELECT unnest(array_agg(t.a)) ORDER BY 1) AS a FROM t GROUP BY t.b",
+            "an aggregate of the rows around",
+        ),
+        (
+            "SELECT (SELECT sum(t.a)) AS s FROM t",
+            "an aggregate of the rows around",
+        ),
+        (
+            "SELECT one.a FROM lettered AS one JOIN lettered AS other USING (l)",
+            "USING where a type has an equality of its own",
+        ),
+        (
+            "SELECT CASE l WHEN 'x' THEN 1 END AS c FROM lettered",
+            "CASE with a value where a type has an equality of its own",
+        ),
+        (
+            "SELECT l IS DISTINCT FROM 'x' AS c FROM lettered",
+            "IS DISTINCT FROM where a type has an equality of its own",
+        ),
         ("SELECT nothing FROM t", "nothing"),
         ("DELETE FROM t", "no query"),
     ];

@@ -16,6 +16,7 @@ mod subqueries;
 mod top;
 mod values;
 mod windows;
+mod within;
 
 use crate::world::World;
 

@@ -10,5 +10,6 @@ mod restored;
 mod rows;
 mod segments;
 mod snapshots;
+mod values;
 mod work;
 mod writers;

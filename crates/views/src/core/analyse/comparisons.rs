@@ -1,8 +1,9 @@
-//! Comparisons with what subqueries give, where they are values: `x < ANY (SELECT …)`.
+//! Comparisons with what subqueries give, where they are values: `x < ANY (SELECT …)`; and those whose operator the server does not print.
 
-use pg_query::NodeEnum;
-use pg_query::protobuf::{Node as Parsed, SelectStmt, SubLink};
+use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink};
+use pg_query::{NodeEnum, NodeRef};
 
+use super::Facts;
 use super::expressions::printed;
 use super::given::Outer;
 use crate::core::expression::{Expression, quoted};
@@ -57,4 +58,42 @@ pub fn tested(values: Vec<Expression>) -> impl Iterator<Item = Outer> {
         column: format!("c{}", at + 1),
         value,
     })
+}
+
+/// Refuses what the server prints without the operator by which values are equal, where that is not the system's: here it would be another.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn refuse_bare_equality(sql: &str, facts: &Facts) -> Result<(), Refusal> {
+    if !facts.has_own_equality {
+        return Ok(());
+    }
+    let parsed = pg_query::parse(sql, pg_query::ParserOptions::default());
+    let parsed = parsed.map_err(|error| Refusal::new("a query", -1, error.to_string()))?;
+    let kinds = [
+        (AExprKind::AexprNullif, "NULLIF"),
+        (AExprKind::AexprDistinct, "IS DISTINCT FROM"),
+        (AExprKind::AexprNotDistinct, "IS NOT DISTINCT FROM"),
+    ];
+    let bare = |node: &NodeRef<'_>| match node {
+        NodeRef::JoinExpr(join) if join.is_natural || !join.using_clause.is_empty() => {
+            Some(("USING", -1))
+        }
+        NodeRef::CaseExpr(case) if case.arg.is_some() => Some(("CASE with a value", case.location)),
+        NodeRef::AExpr(expr) => {
+            let mut kinds = kinds.iter();
+            let found = kinds.find(|(kind, _)| *kind as i32 == expr.kind)?;
+            Some((found.1, expr.location))
+        }
+        _ => None,
+    };
+    let mut found = parsed.protobuf.nodes().into_iter();
+    match found.find_map(|(node, ..)| bare(&node)) {
+        None => Ok(()),
+        Some((what, position)) => Err(Refusal::new(
+            format!("{what} where a type has an equality of its own"),
+            position,
+            "compare by `=`, or use mode full",
+        )),
+    }
 }

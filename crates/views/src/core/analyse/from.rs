@@ -4,6 +4,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, JoinExpr, JoinType, Node as Parsed, RangeVar};
 
 use super::clock::has_clock;
+use super::comparisons::refuse_bare_equality;
 use super::expressions::{expression, parse_expression};
 use super::lateral::{Beside, by_name, may_depend};
 use super::scope::{Entry, Scope, column_of};
@@ -95,6 +96,7 @@ impl Analysis<'_> {
         let rows = match &relation.kind {
             RelationKind::View(definition) => {
                 let query = parse(definition)?;
+                refuse_bare_equality(definition, self.facts)?;
                 let mut rows = self.select(&query, &Ctes::default())?;
                 for ((name, _), column) in rows.columns.iter_mut().zip(&relation.columns) {
                     name.clone_from(column);

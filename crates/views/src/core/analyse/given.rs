@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use pg_query::NodeEnum;
-use pg_query::protobuf::{JoinExpr, JoinType, Node as Parsed, RangeVar, ResTarget, SelectStmt};
+use pg_query::protobuf::{
+    Alias, FuncCall, JoinExpr, JoinType, Node as Parsed, RangeVar, ResTarget, SelectStmt,
+};
+use pg_query::{NodeEnum, NodeRef};
 
-use super::expressions::{marked, printed};
+use super::children::children;
+use super::expressions::{is_marked, marked, names_of, printed};
 use super::scope::Scope;
 use super::select::Ctes;
 use crate::core::expression::{ColumnId, Expression};
@@ -184,6 +187,68 @@ pub fn outer_of(
         })
     });
     Ok(outer.collect())
+}
+
+/// Whether a query has an aggregate of nothing but columns of what is around it: that is one of the rows around it, and is the same for all of
+/// the query.
+///
+/// # Errors
+/// What cannot be printed.
+pub fn has_outer_aggregate(
+    query: &SelectStmt,
+    is_aggregate: impl Fn(&FuncCall) -> bool,
+) -> Result<bool, Refusal> {
+    let sql = printed(query.clone())?;
+    let parsed = pg_query::parse(&sql, pg_query::ParserOptions::default());
+    let parsed = parsed.map_err(|error| Refusal::new("a query", -1, error.to_string()))?;
+    let nodes = parsed.protobuf.nodes();
+    let alias = |alias: &Option<Alias>| alias.as_ref().map(|alias| alias.aliasname.clone());
+    let own = nodes.iter().filter_map(|(node, ..)| match node {
+        NodeRef::RangeVar(table) => Some(alias(&table.alias).unwrap_or(table.relname.clone())),
+        NodeRef::RangeSubselect(query) => alias(&query.alias),
+        NodeRef::RangeFunction(call) => alias(&call.alias),
+        NodeRef::JoinExpr(join) => alias(&join.alias),
+        _ => None,
+    });
+    let own: BTreeSet<String> = own.collect();
+    let is_of_others = |call: &FuncCall| {
+        let mut call = Parsed {
+            node: Some(NodeEnum::FuncCall(Box::new(call.clone()))),
+        };
+        let mut columns = Vec::new();
+        let is_known = columns_of(&mut call, &mut columns);
+        let is_own = |names: &Vec<String>| names.first().is_some_and(|table| own.contains(table));
+        is_known && !columns.is_empty() && !columns.iter().any(is_own)
+    };
+    let mut calls = nodes.iter().filter_map(|(node, ..)| match node {
+        NodeRef::FuncCall(call) => Some(call),
+        _ => None,
+    });
+    Ok(calls.any(|call| is_aggregate(call) && is_of_others(call)))
+}
+
+/// Whether all columns of an expression, of which there are some, are of other rows than these. It has no subquery then.
+pub(super) fn is_of_others(node: &Parsed, scope: &Scope) -> bool {
+    let mut node = node.clone();
+    let mut columns = Vec::new();
+    let is_known = columns_of(&mut node, &mut columns);
+    let is_of_others = |names: &Vec<String>| scope.resolve(names, -1).is_err();
+    is_known && !columns.is_empty() && columns.iter().all(is_of_others)
+}
+
+/// Adds the names of the columns of an expression. Whether these are all.
+fn columns_of(node: &mut Parsed, all: &mut Vec<Vec<String>>) -> bool {
+    let Some(inner) = &mut node.node else {
+        return true;
+    };
+    if let NodeEnum::ColumnRef(column) = inner {
+        all.push(names_of(column));
+        return !is_marked(column);
+    }
+    match children(inner) {
+        Ok(children) => children.into_iter().all(|child| columns_of(child, all)),
+        Err(_) => false,
+    }
 }
 
 /// The names in a query that may be a table's and its column's. The server gives no two tables of queries within each other the same.

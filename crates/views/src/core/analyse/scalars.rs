@@ -12,12 +12,14 @@ use super::aggregates::{Grouping, check_empty, counts};
 use super::children::{children, has_collation, has_link, has_window};
 use super::clock::has_clock;
 use super::expressions::{expression, grouped, marked, parse_expression, text};
-use super::given::Given;
+use super::given::{Given, is_of_others};
 use super::said::said;
 use super::scope::Scope;
 use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
 use super::subqueries::{filter, split};
-use super::values::{ByValues, Compared, Found, Value, joined, not_covered, query_of};
+use super::values::{
+    ByValues, Compared, Found, Value, joined, not_covered, query_of, refuse_outer_aggregates,
+};
 use super::windows::projected;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
@@ -54,6 +56,7 @@ impl Analysis<'_> {
             return Ok(());
         };
         if let NodeEnum::SubLink(link) = inner {
+            refuse_outer_aggregates(link, self.facts)?;
             let mark = self.mark();
             match self.compared(link, ctes) {
                 Ok((values, shown)) => {
@@ -126,6 +129,9 @@ impl Analysis<'_> {
                         this.value(&query, kind, &ctes)
                     })?;
                     let own = value.pairs.iter().map(|(id, _)| *id);
+                    // Where there are no such rows, the values are those of the row around them none the less.
+                    let values = given.carried.iter().zip(own.clone());
+                    let shown = values.fold(shown, |shown, (one, id)| shown.with(id, &one.outer));
                     let conditions = Expression::all(&given.conditions(own));
                     let node = self.join(JoinKind::Left, rows, value.node, conditions);
                     Ok(projected(node, vec![(column, shown)]))
@@ -193,6 +199,7 @@ impl Analysis<'_> {
     ) -> Result<(Node, Scope, Vec<Pair>), Refusal> {
         refuse_what_is_not_covered(query)?;
         let mut pairs = Vec::new();
+        let is_by_values = self.given.is_some();
         let (mut node, scope) = match self.given.take() {
             None => self.from(&query.from_clause, ctes)?,
             Some(given) => {
@@ -207,8 +214,9 @@ impl Analysis<'_> {
         }
         for conjunct in conjuncts {
             match self.pair_of(conjunct, &scope) {
-                Some(pair) => pairs.push(pair),
-                None => node = self.filtered(node, conjunct, &scope, ctes)?,
+                // Computed by values it has nothing to do with the rows around it but these.
+                Some(pair) if !is_by_values => pairs.push(pair),
+                _ => node = self.filtered(node, conjunct, &scope, ctes)?,
             }
         }
         Ok((node, scope, pairs))
@@ -401,7 +409,7 @@ impl Analysis<'_> {
         let count = Aggregate::rows(self.new_column(), None);
         let known = Aggregate::values(self.new_column(), &rows.column);
         let shown = format!(
-            "CASE WHEN {} > 0 THEN true WHEN COALESCE({}, 0) = 0 THEN false WHEN ({}) IS NULL OR {} < {} THEN NULL ELSE false END",
+            "CASE WHEN {} > 0 THEN true WHEN COALESCE({}, 0) = 0 THEN false WHEN ({}) IS NOT DISTINCT FROM NULL OR {} < {} THEN NULL ELSE false END",
             Expression::column(found.column).marked(),
             Expression::column(count.column).marked(),
             text(test)?,
@@ -433,15 +441,13 @@ impl Analysis<'_> {
             return None;
         }
         let (left, right) = (expr.lexpr.as_deref()?, expr.rexpr.as_deref()?);
+        let pair = |inner, outer: &Parsed| {
+            let outer = is_of_others(outer, scope).then(|| outer.clone())?;
+            Some(Pair { inner, outer })
+        };
         match (expression(left, scope), expression(right, scope)) {
-            (Ok(inner), Err(_)) => Some(Pair {
-                inner,
-                outer: right.clone(),
-            }),
-            (Err(_), Ok(inner)) => Some(Pair {
-                inner,
-                outer: left.clone(),
-            }),
+            (Ok(inner), Err(_)) => pair(inner, right),
+            (Err(_), Ok(inner)) => pair(inner, left),
             _ => None,
         }
     }

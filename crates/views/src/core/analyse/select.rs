@@ -16,7 +16,7 @@ use super::lateral::Sets;
 use super::recursion::refuse_clauses;
 use super::said::{Said, numbered, ordered, place, said};
 use super::scope::Scope;
-use super::values::{Value, joined};
+use super::values::{Found, Value, joined};
 use super::windows::{Call, Window, projected};
 use super::{Analysis, DEPTH_MAX};
 use crate::core::expression::{ColumnId, Expression};
@@ -366,7 +366,7 @@ impl Analysis<'_> {
         let mut windows = windows.collect::<Result<Vec<_>, _>>()?;
         let having = query.having_clause.as_deref();
         let mut having = having.map(&mut resolved).transpose()?;
-        let values = joined(values.to_vec(), resolved)?;
+        let mut values = joined(values.to_vec(), resolved)?;
         let nulls = grouping.nulls();
         let (keys, aggregates) = grouping.finish();
         if set.is_empty() && !keys.is_empty() {
@@ -386,7 +386,8 @@ impl Analysis<'_> {
             node = each;
             let named = named.iter_mut().map(|(_, one)| one);
             let windows = windows.iter_mut().flat_map(Window::expressions);
-            for one in named.chain(windows).chain(&mut having) {
+            let of_values = values.iter_mut().flat_map(Found::outer);
+            for one in named.chain(windows).chain(&mut having).chain(of_values) {
                 for (column, other) in &instead {
                     *one = one.with(*column, other);
                 }

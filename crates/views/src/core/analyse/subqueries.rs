@@ -218,8 +218,8 @@ fn joins(
                 // An equality is unknown of nulls alone. One by one these are looked up, and together they are not.
                 Some((one, other)) => vec![
                     anti(compared.test),
-                    anti(other.tested("IS NULL")),
-                    anti(one.tested("IS NULL")),
+                    anti(other.tested("IS NOT DISTINCT FROM NULL")),
+                    anti(one.tested("IS NOT DISTINCT FROM NULL")),
                 ],
                 None => vec![anti(compared.test.tested("IS NOT FALSE"))],
             }

@@ -3,9 +3,10 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node as Parsed, SelectStmt, SubLink, SubLinkType};
 
+use super::Facts;
 use super::comparisons::{comparison, tested};
 use super::expressions::named;
-use super::given::{Outer, outer_of};
+use super::given::{Outer, has_outer_aggregate, outer_of};
 use super::select::Ctes;
 use super::subqueries::operator;
 use crate::core::expression::{ColumnId, Expression};
@@ -46,6 +47,16 @@ pub enum Found {
     Joined(Node, Expression),
     /// It is computed by what it names of them.
     ByValues(ColumnId, SubLinkType, Box<SelectStmt>, Ctes, Vec<Outer>),
+}
+
+impl Found {
+    /// What it depends on of the rows around it.
+    pub fn outer(&mut self) -> Vec<&mut Expression> {
+        match self {
+            Self::Joined(_, condition) => vec![condition],
+            Self::ByValues(.., outer) => outer.iter_mut().map(|one| &mut one.value).collect(),
+        }
+    }
 }
 
 impl Value {
@@ -121,6 +132,22 @@ pub fn query_of(link: &SubLink) -> Result<(&SelectStmt, SubLinkType), Refusal> {
     match (query, SubLinkType::try_from(link.sub_link_type)) {
         (Some(NodeEnum::SelectStmt(query)), Ok(kind)) => Ok((query, kind)),
         _ => Err(not_covered(link)),
+    }
+}
+
+/// Refuses what the server computes of the rows around a subquery although it stands within.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn refuse_outer_aggregates(link: &SubLink, facts: &Facts) -> Result<(), Refusal> {
+    let (query, _) = query_of(link)?;
+    match has_outer_aggregate(query, |call| facts.is_aggregate(call))? {
+        true => Err(Refusal::new(
+            "an aggregate of the rows around a subquery in it",
+            link.location,
+            "compute it in a subquery in FROM, and name it",
+        )),
+        false => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::ColumnType;
 use crate::core::analyse::stage_column;
 use crate::core::expression::{ColumnId, Names};
+use crate::core::scales::SCALE_MAX;
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Aggregate;
 
@@ -246,6 +247,8 @@ pub fn carried(
         (Some("numeric"), _) => {
             let scales: Vec<u32> = scales.into_iter().flatten().copied().collect();
             match scales[..] {
+                // A sum with something infinite in it would never be anything else again.
+                _ if scales.iter().any(|one| *one > SCALE_MAX) => return Carried::Asked,
                 [_] => Terms::Decimal,
                 [less, more] => Terms::OfTwoScales(less, more),
                 _ => return Carried::Asked,
@@ -342,7 +345,7 @@ impl Carrier {
 pub fn counted(aggregate: &Aggregate, names: &Names) -> String {
     let argument = aggregate.argument.as_ref();
     let conditions = argument
-        .map(|argument| format!("{} IS NOT NULL", argument.operand(names)))
+        .map(|argument| format!("{} IS DISTINCT FROM NULL", argument.operand(names)))
         .into_iter()
         .chain(
             aggregate

@@ -96,7 +96,13 @@ impl Key {
             match self.nullable.contains(id) {
                 false => format!("{one} {equality} {other}"),
                 true => {
-                    format!("({one} {equality} {other} OR ({one} IS NULL AND {other} IS NULL))")
+                    // Of values made of others `IS NULL` is true where all of these are.
+                    let null = |value: &str| format!("{value} IS NOT DISTINCT FROM NULL");
+                    let nulls = (null(&one), null(&other));
+                    format!(
+                        "({one} {equality} {other} OR ({} AND {}))",
+                        nulls.0, nulls.1
+                    )
                 }
             }
         });

@@ -12,7 +12,11 @@ SELECT attribute.attrelid AS relation, attribute.attname AS name, attribute.attn
        pg_catalog.format_type(attribute.atttypid, -1) AS base_type,
        pg_catalog.format_type(base.oid, -1) AS recorded_type,
        attribute.atttypid AS type_oid,
-       attribute.attnotnull AS is_not_null,
+       -- There may be nulls from before as long as the constraint is NOT VALID.
+       attribute.attnotnull AND NOT EXISTS (
+           SELECT FROM pg_catalog.pg_constraint AS declared
+           WHERE declared.conrelid = attribute.attrelid AND declared.contype = 'n' AND NOT declared.convalidated
+             AND declared.conkey = ARRAY[attribute.attnum]) AS is_not_null,
        -- What a column is that is computed when it is read.
        CASE WHEN attribute.attgenerated = 'v' THEN pg_catalog.pg_get_expr(definition.adbin, definition.adrelid) END AS computed,
        CASE WHEN attribute.attcollation NOT IN (0, type.typcollation) THEN named.written END AS collation,

@@ -14,5 +14,9 @@ WHERE index.indrelid = ANY ($1::oid[]) AND index.indisunique AND index.indimmedi
                   JOIN pg_catalog.pg_attribute AS attribute
                       ON attribute.attrelid = index.indrelid AND attribute.attnum = part.number
                   -- What another collation tells apart may be equal by that of the column.
-                  WHERE NOT attribute.attnotnull OR attribute.attcollation <> part.compared_by)
+                  WHERE NOT attribute.attnotnull OR attribute.attcollation <> part.compared_by
+                     -- There may be nulls from before as long as the constraint is NOT VALID.
+                     OR EXISTS (SELECT FROM pg_catalog.pg_constraint AS declared
+                                WHERE declared.conrelid = attribute.attrelid AND declared.contype = 'n'
+                                  AND NOT declared.convalidated AND declared.conkey = ARRAY[attribute.attnum]))
 ORDER BY index.indrelid, index.indisprimary DESC, index.indnkeyatts, index.indexrelid

@@ -255,7 +255,8 @@ impl Draw {
 
     /// An expression of a table, which has columns that subqueries have not; some cannot be grouped by.
     fn rich(&mut self, alias: &str, is_grouped: bool) -> String {
-        match self.below(if is_grouped { 8 } else { 10 }) {
+        match self.below(if is_grouped { 9 } else { 11 }) {
+            8 => format!("extract(year FROM {alias}.t)"),
             0 => format!("{alias}.f"),
             1 => format!("{alias}.g"),
             2 => format!("{alias}.h"),
@@ -264,7 +265,7 @@ impl Draw {
             5 => format!("{alias}.p"),
             6 => format!("{alias}.t"),
             7 => format!("date_trunc('year', {alias}.t AT TIME ZONE 'UTC')"),
-            8 => format!("{alias}.j"),
+            9 => format!("{alias}.j"),
             _ => format!("ARRAY[{alias}.g, 1.0]"),
         }
     }
@@ -367,10 +368,15 @@ impl Draw {
             1 => format!(
                 "SELECT DISTINCT {name}.a, {name}.b, {other}.c, {name}.d, {name}.e FROM {from}"
             ),
-            2 => format!(
-                "SELECT {name}.a, {name}.b, {other}.c, {name}.d, {name}.e FROM {from} UNION ALL SELECT a, b, c, d, e FROM {}",
-                self.any_table().name
-            ),
+            2 => {
+                let (table, list) = (
+                    self.any_table().name,
+                    self.pick(&["a, b, c, d, e", "a, a, c, a, e"]),
+                );
+                format!(
+                    "SELECT {name}.a, {name}.b, {other}.c, {name}.d, {name}.e FROM {from} UNION ALL SELECT {list} FROM {table}"
+                )
+            }
             _ => format!(
                 "SELECT {name}.a, {name}.b, {other}.c, {name}.d, {name}.e FROM {from} WHERE {}",
                 self.kept(&name)

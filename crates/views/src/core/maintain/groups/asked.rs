@@ -138,7 +138,8 @@ impl Groups {
         let shown = format!("SELECT {} FROM ({carried}) AS c", shown.join(", "));
         let seen = self.seen();
         let pairs = seen.iter().map(|name| {
-            let text = |name: &str| format!("egret_shown.{name}::text");
+            // What a collation takes for equal looks different none the less.
+            let text = |name: &str| format!("egret_shown.{name}::text COLLATE \"C\"");
             (text(name), text(&format!("egret_old_{name}")))
         });
         let same = are_same(&pairs.collect::<Vec<_>>());

@@ -203,7 +203,10 @@ impl Draw {
             ""
         };
         let depends = self.depends("l", &format!("{name}.{column}"), column);
-        let inner = match self.below(5) {
+        let inner = match self.below(6) {
+            5 => format!(
+                "SELECT max(l.b) AS b, min(l.c) AS c, (SELECT count(*) FROM {table} AS z WHERE z.a = {name}.a) + count(*) AS d FROM {table} AS l WHERE {depends}{own}"
+            ),
             0 => format!(
                 "SELECT max(l.b) AS b, min(l.c) AS c, sum(l.d) + count(*) AS d FROM {table} AS l WHERE {depends}{own}"
             ),
@@ -230,14 +233,36 @@ impl Draw {
             "count(*)",
             "sum(v.a)",
             "coalesce(min(v.b), 0) + count(v.c)",
+            "coalesce(max(v.b), N.b)",
+            "count(*) + N.a",
+            "count(*) + (SELECT count(*) FROM T AS z WHERE z.a = N.a)",
         ]);
-        let depends = match self.chance(70) {
-            true => {
-                let depends = self.depends("v", &format!("{name}.{column}"), column);
-                format!(" WHERE {depends}")
-            }
+        let mut conditions = Vec::new();
+        if self.chance(70) {
+            conditions.push(self.depends("v", &format!("{name}.{column}"), column));
+        }
+        if self.chance(25) {
+            let within = self.pick(&[
+                "v.c = (SELECT min(z.c) FROM T AS z)",
+                "(SELECT max(z.a) FROM T AS z WHERE z.c = N.c) = v.a",
+                "v.b = N.b + v.a",
+                "v.a IN (SELECT z.a FROM T AS z WHERE z.b > N.b)",
+            ]);
+            conditions.push(within.to_owned());
+        }
+        let named = |text: &str| {
+            let text = text.replace("N.", &format!("{name}."));
+            text.replace("T AS", &format!("{table} AS"))
+        };
+        let depends = match conditions.is_empty() {
+            true => String::new(),
+            false => named(&format!(" WHERE {}", conditions.join(" AND "))),
+        };
+        let having = match self.chance(20) {
+            true => named(" HAVING count(*) < coalesce(N.a, 2)"),
             false => String::new(),
         };
+        let call = named(call);
         let exists = match self.below(6) {
             0 | 1 => format!("EXISTS (SELECT FROM {table} AS v{depends})"),
             2 => format!("{name}.a < ANY (SELECT v.a FROM {table} AS v{depends})"),
@@ -245,7 +270,7 @@ impl Draw {
             _ => format!("{name}.e"),
         };
         format!(
-            "SELECT {name}.a, (SELECT {call} FROM {table} AS v{depends}) AS b, {other}.c, {name}.d, {exists} AS e {rest}"
+            "SELECT {name}.a, (SELECT {call} FROM {table} AS v{depends}{having}) AS b, {other}.c, {name}.d, {exists} AS e {rest}"
         )
     }
 
@@ -261,12 +286,14 @@ impl Draw {
             true => format!(" FILTER (WHERE {})", self.condition(name)),
             false => String::new(),
         };
-        let rich = if name.starts_with('n') { 21 } else { 17 };
+        let rich = if name.starts_with('n') { 23 } else { 17 };
         let call = match self.below(rich) {
             17 => format!("sum({name}.g)"),
             18 => format!("sum({name}.p)"),
             19 => format!("max({name}.t)"),
             20 => format!("count({name}.j)"),
+            21 => format!("sum(extract(year FROM {name}.t))"),
+            22 => format!("avg(extract(month FROM {name}.t))"),
             0 | 1 => "count(*)".to_owned(),
             2 => format!("count({name}.c)"),
             3 => format!("sum({name}.a)"),
