@@ -21,13 +21,15 @@ pub enum DocumentsError {
     },
     /// What was sent is larger than it may be.
     #[error(
-        "the body takes {bytes} bytes, numbers written out, and may take {bytes_max}, `documents.document_bytes_max`"
+        "the body takes {bytes} bytes, numbers written out, and may take {bytes_max}, `{limit}`"
     )]
     PayloadTooLarge {
         /// How large it is, in bytes.
         bytes: usize,
         /// How large it may be.
         bytes_max: usize,
+        /// The name of that limit.
+        limit: &'static str,
     },
 }
 
@@ -65,3 +67,6 @@ impl Coded for DocumentsError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
