@@ -65,7 +65,7 @@ pub struct Draft {
 /// A document that is referred to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Which of the collection's references it is.
+    /// Which of the definition's references it is, as they are ordered there; what stays the same is its name.
     pub reference: usize,
     /// Its identity.
     pub identity: Identity,
@@ -153,6 +153,16 @@ impl Collection {
         &self.families
     }
 
+    /// What each reference comes to: the collection that it refers to, and its paths with those of the target's identity, in the order of that.
+    pub(crate) fn references(
+        &self,
+    ) -> impl Iterator<Item = (&CollectionName, &CollectionName, &[(Path, Path)])> {
+        self.references.iter().map(|prepared| {
+            let reference = &prepared.reference;
+            (&reference.name, &reference.to, prepared.paths.as_slice())
+        })
+    }
+
     /// Reads a document from what was sent.
     ///
     /// # Errors
@@ -212,30 +222,30 @@ impl Collection {
 
     fn targets(&self, body: &Value, violations: &mut Vec<Violation>) -> Vec<Target> {
         let mut targets = Vec::new();
-        let mut seen = HashSet::new();
         for (index, prepared) in self.references.iter().enumerate() {
-            for element in path::select(&prepared.elements, body) {
-                let identity = match prepared.identity(element.value) {
-                    Ok(Some(identity)) => identity,
-                    Ok(None) => continue,
-                    Err(what) => {
-                        let (path, _) = &prepared.paths[0];
-                        let what = format!("reference `{}`: {what}", prepared.reference.name);
-                        violations.push(Violation::new(path.pointer(&element.elements), what));
-                        continue;
-                    }
-                };
-                let alias = prepared.namespace.alias(&identity);
-                if prepared.is_plural() && !seen.insert((index, alias)) {
-                    continue;
-                }
-                targets.push(Target {
+            let mut add = |element: &Value, elements: Vec<u32>| match prepared.identity(element) {
+                Ok(None) => {}
+                Ok(Some(identity)) => targets.push(Target {
                     reference: index,
+                    alias: prepared.namespace.alias(&identity),
                     identity,
-                    alias,
-                    elements: element.elements,
-                });
+                    elements,
+                }),
+                Err(what) => {
+                    let (path, _) = &prepared.paths[0];
+                    let what = format!("reference `{}`: {what}", prepared.reference.name);
+                    violations.push(Violation::new(path.pointer(&elements), what));
+                }
+            };
+            if prepared.elements.is_empty() {
+                add(body, Vec::new());
+                continue;
             }
+            for element in path::select(&prepared.elements, body) {
+                add(element.value, element.elements);
+            }
+            let mut seen = HashSet::new();
+            targets.retain(|target| target.reference != index || seen.insert(target.alias));
         }
         if targets.len() > DOCUMENT_REFERENCES_MAX {
             let what = format!(
@@ -272,19 +282,19 @@ impl Family {
     /// # Errors
     /// A part is not there, or cannot be one.
     pub fn identity(&self, body: &Value) -> Result<Identity, Violation> {
-        let parts: Result<Vec<&Value>, Violation> = self
+        let absent = |path: &Path| {
+            let what = format!(
+                "it is part of the identity in `{}`, and is not there",
+                self.collection
+            );
+            Violation::new(path.to_string(), what)
+        };
+        let parts = self
             .paths
             .iter()
-            .map(|path| {
-                let what = format!(
-                    "it is part of the identity in `{}`, and is not there",
-                    self.collection
-                );
-                path.get(body)
-                    .ok_or_else(|| Violation::new(path.to_string(), what))
-            })
-            .collect();
-        Identity::of(parts?).map_err(|what| Violation::new(self.paths[0].to_string(), what))
+            .map(|path| path.get(body).ok_or_else(|| absent(path)));
+        let parts: Vec<&Value> = parts.collect::<Result<_, _>>()?;
+        Identity::of(parts).map_err(|what| Violation::new(self.paths[0].to_string(), what))
     }
 
     /// The alias of an identity in it.
@@ -325,34 +335,24 @@ impl Prepared {
         })
     }
 
-    /// Whether a document may have it more than once.
-    fn is_plural(&self) -> bool {
-        !self.elements.is_empty()
-    }
-
     /// The identity that an element names; none: it names nothing.
     fn identity(&self, element: &Value) -> Result<Option<Identity>, String> {
-        let parts = self
-            .parts
-            .iter()
-            .map(|way| path::get(way, element).filter(|part| !part.is_null()));
-        let parts: Vec<Option<&Value>> = parts.collect();
-        let is_there: Vec<&Value> = parts.iter().copied().flatten().collect();
-        if is_there.is_empty() {
-            return Ok(None);
+        let part = |way: &Vec<Segment>| path::get(way, element).filter(|part| !part.is_null());
+        let there = self.parts.iter().filter_map(part);
+        match there.clone().count() {
+            0 => Ok(None),
+            count if count == self.parts.len() => Identity::of(there).map(Some),
+            _ => {
+                let all = self.parts.iter().zip(&self.paths);
+                let missing = all.filter(|(way, _)| part(way).is_none());
+                let missing: Vec<String> =
+                    missing.map(|(_, (own, _))| format!("`{own}`")).collect();
+                Err(format!(
+                    "{} is not there: have all of it, or nothing",
+                    missing.join(", ")
+                ))
+            }
         }
-        if is_there.len() < parts.len() {
-            let missing = parts
-                .iter()
-                .zip(&self.paths)
-                .filter(|(part, _)| part.is_none());
-            let missing: Vec<String> = missing.map(|(_, (own, _))| format!("`{own}`")).collect();
-            return Err(format!(
-                "{} is not there: have all of it, or nothing",
-                missing.join(", ")
-            ));
-        }
-        Identity::of(is_there).map(Some)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::core::collection::{Collection, Family};
-use crate::core::definition::Reference;
 use crate::core::path::Path;
 use crate::core::schema;
 use crate::model::{CollectionName, Violation};
@@ -53,7 +52,7 @@ impl Changes {
             parts.map(|part| part.path.clone()).collect::<Vec<Path>>()
         };
         let mutable = after.identity_mutable;
-        let references = (by_name(&before.references), by_name(&after.references));
+        let references = (by_name(old), by_name(new));
         let query = |collection: &Collection| {
             let paths = collection.definition().query.iter();
             paths
@@ -104,19 +103,15 @@ impl Changes {
     }
 }
 
-fn by_name(references: &[Reference]) -> BTreeMap<CollectionName, Meaning> {
-    let meant = references.iter().map(|reference| {
-        let pairs = reference.pairs.iter();
-        let pairs = pairs
-            .map(|pair| (pair.own.clone(), pair.target.clone()))
-            .collect();
-        (reference.name.clone(), (reference.to.clone(), pairs))
-    });
-    meant.collect()
-}
+/// What each reference is: to what, by which paths. In another order these make other aliases.
+type Meanings = BTreeMap<CollectionName, (CollectionName, Vec<(Path, Path)>)>;
 
-/// What a reference is: to what, by which paths.
-type Meaning = (CollectionName, Vec<(Path, Path)>);
+fn by_name(collection: &Collection) -> Meanings {
+    let references = collection.references();
+    references
+        .map(|(name, to, paths)| (name.clone(), (to.clone(), paths.to_vec())))
+        .collect()
+}
 
 fn supers(collection: &Collection) -> BTreeMap<CollectionName, Vec<Path>> {
     let families = collection.families().iter().skip(1);

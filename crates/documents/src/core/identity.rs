@@ -7,7 +7,8 @@
 use std::fmt::Write;
 
 use serde_json::{Number, Value};
-use uuid::Uuid;
+use sha1::{Digest, Sha1};
+use uuid::{Builder, Uuid};
 
 use crate::model::{AliasId, CollectionName};
 
@@ -24,16 +25,24 @@ pub struct Namespace(Uuid);
 impl Namespace {
     /// That of a collection.
     pub fn of(collection: &CollectionName) -> Self {
-        Self(Uuid::new_v5(
-            &EGRET_NAMESPACE,
-            collection.as_str().as_bytes(),
-        ))
+        Self(v5(EGRET_NAMESPACE, collection.as_str()))
     }
 
     /// The alias of an identity.
     pub fn alias(&self, identity: &Identity) -> AliasId {
-        AliasId(Uuid::new_v5(&self.0, identity.0.as_bytes()))
+        AliasId(v5(self.0, &identity.0))
     }
+}
+
+/// The UUIDv5 of a name. The SHA-1 of crate `uuid` uses no instructions of the processor for it, and a document may have many aliases.
+fn v5(namespace: Uuid, name: &str) -> Uuid {
+    let mut hash = Sha1::new();
+    hash.update(namespace.as_bytes());
+    hash.update(name.as_bytes());
+    let digest: [u8; 20] = hash.finalize().into();
+    let mut first = [0; 16];
+    first.copy_from_slice(&digest[..16]);
+    Builder::from_sha1_bytes(first).into_uuid()
 }
 
 /// A canonical identity.

@@ -52,7 +52,11 @@ pub enum Refusal {
 impl From<Refusal> for DocumentsError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::TooLarge { bytes, bytes_max } => Self::PayloadTooLarge { bytes, bytes_max },
+            Refusal::TooLarge { bytes, bytes_max } => Self::PayloadTooLarge {
+                bytes,
+                bytes_max,
+                limit: "documents.document_bytes_max",
+            },
             Refusal::Wrong { violation, .. } => Self::violation(violation),
         }
     }
@@ -430,4 +434,4 @@ impl<'a> Reader<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -111,6 +111,17 @@ fn what_a_super_extends_is_extended_too() {
     assert!(changes.needs_check() && changes.extends_removed.is_empty());
 }
 
+/// The aliases of what is referred to are made in the order of its identity.
+#[test]
+fn another_order_of_an_identity_changes_references_to_it() {
+    let mut changed = flights();
+    changed["collections"][2]["identity"] = json!(["/maker", "/tail"]);
+    let changes = Changes::between(&flights_of(&flights()), &flights_of(&changed));
+    assert_eq!(changes.references_added, ["plane".parse().unwrap()]);
+    assert_eq!(changes.references_removed, changes.references_added);
+    assert!(!changes.identity);
+}
+
 #[test]
 fn what_is_abstract_stays_so() {
     let mut changed = flights();

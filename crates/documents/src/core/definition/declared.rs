@@ -95,7 +95,11 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Given>, DocumentsError> {
     };
     let file = json::read(bytes, bounds).map_err(|refusal| match refusal {
         Refusal::Wrong { violation, .. } => invalid(vec![violation]),
-        too_large @ Refusal::TooLarge { .. } => too_large.into(),
+        Refusal::TooLarge { bytes, bytes_max } => DocumentsError::PayloadTooLarge {
+            bytes,
+            bytes_max,
+            limit: "definitions_bytes_max",
+        },
     })?;
     let is_several = file.get("collections").is_some();
     let (sources, place): (Vec<Value>, fn(usize) -> String) = match is_several {

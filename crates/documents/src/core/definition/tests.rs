@@ -108,19 +108,22 @@ fn a_file_has_one_definition_or_several() {
     assert!(!flights.identity_mutable && !flights.is_abstract);
 }
 
+/// The definition of airports, with something else in it.
+fn with(key: &str, value: Value) -> Value {
+    let mut changed = flights()["collections"][1].clone();
+    changed[key] = value;
+    changed
+}
+
+fn without(key: &str) -> Value {
+    let mut changed = flights()["collections"][1].clone();
+    changed.as_object_mut().unwrap().remove(key);
+    changed
+}
+
 #[test]
-fn what_has_another_shape_is_refused() {
+fn a_file_of_another_shape_is_refused() {
     let airports = flights()["collections"][1].clone();
-    let with = |key: &str, value: Value| {
-        let mut changed = airports.clone();
-        changed[key] = value;
-        changed
-    };
-    let without = |key: &str| {
-        let mut changed = airports.clone();
-        changed.as_object_mut().unwrap().remove(key);
-        changed
-    };
     refused(
         json!([]),
         expect!["invalid type: sequence, expected an object"],
@@ -139,6 +142,18 @@ fn what_has_another_shape_is_refused() {
             /collections/1: invalid type: integer `7`, expected an object
             /collections/2: missing field `identity`"#]],
     );
+    let twice = r#"{"collection":"a","collection":"b"}"#;
+    expect!["/collection: this property is there twice, at byte 18"]
+        .assert_eq(&lines(read(twice.as_bytes()).unwrap_err()));
+    let large = vec![b' '; DEFINITIONS_BYTES_MAX + 1];
+    assert!(matches!(
+        read(&large),
+        Err(DocumentsError::PayloadTooLarge { .. })
+    ));
+}
+
+#[test]
+fn a_definition_of_another_shape_is_refused() {
     refused(
         with("schem", json!({})),
         expect![
@@ -191,14 +206,6 @@ fn what_has_another_shape_is_refused() {
         without("schema"),
         expect![[r#"a collection has a `schema`; one that is abstract says `"abstract": true`"#]],
     );
-    let twice = r#"{"collection":"a","collection":"b"}"#;
-    expect!["/collection: this property is there twice, at byte 18"]
-        .assert_eq(&lines(read(twice.as_bytes()).unwrap_err()));
-    let large = vec![b' '; DEFINITIONS_BYTES_MAX + 1];
-    assert!(matches!(
-        read(&large),
-        Err(DocumentsError::PayloadTooLarge { .. })
-    ));
 }
 
 #[test]

@@ -10,9 +10,6 @@ const DOUBLE_DIGITS_MAX: u32 = 17;
 /// Digits that every double keeps: a decimal number of so many is the shortest form of the double next to it.
 const DOUBLE_DIGITS_KEPT: u32 = 15;
 
-/// Digits that are counted; a number of more is not held by anything.
-const DIGITS_MAX: u32 = 38;
-
 /// How many bytes at the beginning are a number as JSON has it.
 ///
 /// # Errors
@@ -49,13 +46,32 @@ pub(super) fn length(bytes: &[u8]) -> Result<usize, usize> {
 /// # Errors
 /// Why it is not held.
 pub(super) fn read(text: &str) -> Result<(Number, usize), String> {
-    // Nothing shorter than this overflows, and most numbers are integers.
-    if text.len() <= 18 && !text.contains(['.', 'e', 'E']) {
-        let integer: i64 = text.parse().expect("it has at most 18 digits and a sign");
-        return Ok((integer.into(), text.len()));
+    let has_exponent = text.contains(['e', 'E']);
+    if !has_exponent && !text.contains('.') {
+        return match text.parse::<i64>() {
+            Ok(integer) => Ok((integer.into(), text.len())),
+            Err(_) => match text.parse::<u64>() {
+                Ok(integer) => Ok((integer.into(), text.len())),
+                Err(_) => of_double(text, has_exponent),
+            },
+        };
     }
+    // So few digits are kept by a double, and most numbers have no more. What is whole is an integer.
+    if !has_exponent && text.len() <= DOUBLE_DIGITS_KEPT as usize + 1 {
+        let double: f64 = text.parse().expect("a number of JSON is one of Rust");
+        if double.fract() != 0.0
+            && let Some(number) = Number::from_f64(double)
+        {
+            return Ok((number, text.len()));
+        }
+    }
+    of_double(text, has_exponent)
+}
+
+/// The same of any text, looking at each digit.
+fn of_double(text: &str, has_exponent: bool) -> Result<(Number, usize), String> {
     let written = Decimal::of(text).ok_or_else(|| not_held(text))?;
-    let written_out_bytes = match text.contains(['e', 'E']) {
+    let written_out_bytes = match has_exponent {
         true => written.written_out_bytes(),
         false => text.len(),
     };
@@ -93,13 +109,13 @@ fn not_held(text: &str) -> String {
 #[derive(Debug, PartialEq, Eq)]
 struct Decimal {
     is_negative: bool,
-    mantissa: u128,
+    mantissa: u64,
     digits: u32,
     exponent: i64,
 }
 
 impl Decimal {
-    /// None: it has too many digits.
+    /// None: it has more digits than anything holds.
     fn of(text: &str) -> Option<Self> {
         let (number, exponent) = match text.split_once(['e', 'E']) {
             // An exponent that is out of all bounds is as good as the greatest.
@@ -142,24 +158,22 @@ impl Decimal {
             0 => 1,
             _ => places,
         };
-        self.digits = self.digits.saturating_add(places);
-        if self.digits > DIGITS_MAX {
-            return None;
-        }
-        self.mantissa = self.mantissa * 10_u128.pow(places) + u128::from(digit);
+        let power = 10_u64.checked_pow(places)?;
+        self.mantissa = self
+            .mantissa
+            .checked_mul(power)?
+            .checked_add(digit.into())?;
+        self.digits += places;
         Some(())
     }
 
     fn integer(&self) -> Option<Number> {
-        let power = u32::try_from(self.exponent)
-            .ok()
-            .filter(|power| *power < 20)?;
-        let size = self.mantissa.checked_mul(10_u128.pow(power))?;
-        if !self.is_negative {
-            return u64::try_from(size).ok().map(Number::from);
+        let power = 10_u64.checked_pow(u32::try_from(self.exponent).ok()?)?;
+        let size = self.mantissa.checked_mul(power)?;
+        match self.is_negative {
+            true => 0_i64.checked_sub_unsigned(size).map(Number::from),
+            false => Some(size.into()),
         }
-        let size = i128::try_from(size).ok()?;
-        i64::try_from(-size).ok().map(Number::from)
     }
 
     /// Bytes of it without an exponent.

@@ -325,7 +325,7 @@ fn what_looks_like_a_number_is_none() {
 }
 
 /// Values as people send them.
-fn values() -> impl Strategy<Value = Value> {
+pub(crate) fn values() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),

@@ -1,9 +1,11 @@
 //! The examples of both RFCs, and patches that ask for too much.
 
 use expect_test::{Expect, expect};
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::core::json::tests::values;
 
 /// RFC 7386, appendix A.
 #[test]
@@ -64,10 +66,18 @@ fn patched(mut target: Value, patch: Value) -> Result<Value, Violation> {
     Ok(target)
 }
 
+/// Bodies with a patch and what it makes of them.
+fn all_become(cases: impl IntoIterator<Item = (Value, Value, Value)>) {
+    for (original, patch, result) in cases {
+        let shown = format!("{original} {patch}");
+        assert_eq!(patched(original, patch), Ok(result), "{shown}");
+    }
+}
+
 /// RFC 6902, appendix A.
 #[test]
 fn json_patches_of_the_rfc() {
-    for (original, patch, result) in [
+    all_become([
         (
             json!({"foo": "bar"}),
             json!([{"op": "add", "path": "/baz", "value": "qux"}]),
@@ -128,6 +138,12 @@ fn json_patches_of_the_rfc() {
             json!([{"op": "add", "path": "/foo/-", "value": ["abc", "def"]}]),
             json!({"foo": ["bar", ["abc", "def"]]}),
         ),
+    ]);
+}
+
+#[test]
+fn other_json_patches() {
+    all_become([
         (
             json!({"a": {"b": [1, 2]}}),
             json!([{"op": "copy", "from": "/a/b", "path": "/a/c"}]),
@@ -164,13 +180,7 @@ fn json_patches_of_the_rfc() {
             json!({"a": null}),
         ),
         (json!({"a": 1}), json!([]), json!({"a": 1})),
-    ] {
-        assert_eq!(
-            patched(original.clone(), patch.clone()),
-            Ok(result),
-            "{original} {patch}"
-        );
-    }
+    ]);
 }
 
 fn refused(target: Value, operations: Value, expected: Expect) {
@@ -303,4 +313,60 @@ fn work_is_bounded() {
     let numbers: Vec<u32> = (0..100_000).collect();
     let patch = json!(vec![json!({"op": "remove", "path": "/l/0"}); 10_000]);
     assert!(patched(json!({"l": numbers}), patch).is_err());
+}
+
+/// The patch that makes one of two objects of the other (RFC 7386), where neither has a null.
+fn merge_patch(from: &Value, to: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (from, to) else {
+        return to.clone();
+    };
+    let gone = old
+        .keys()
+        .filter(|name| !new.contains_key(*name))
+        .map(|name| (name.clone(), Value::Null));
+    let kept = new
+        .iter()
+        .filter(|(name, value)| old.get(*name) != Some(*value));
+    let kept = kept.map(|(name, value)| match old.get(name) {
+        Some(before) if before.is_object() => (name.clone(), merge_patch(before, value)),
+        _ => (name.clone(), value.clone()),
+    });
+    Value::Object(gone.chain(kept).collect())
+}
+
+/// A value without null, which a merge patch cannot write.
+fn without_null(value: Value) -> Value {
+    match value {
+        Value::Null => json!(0),
+        Value::Object(properties) => properties
+            .into_iter()
+            .map(|(name, value)| (name, without_null(value)))
+            .collect(),
+        other => other,
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_merge_patch_makes_one_of_the_other(from in values(), to in values()) {
+        let (from, to) = (without_null(from), without_null(to));
+        for (from, to) in [(json!({"a": from, "b": from}), json!({"b": to, "c": from})), (from, to)] {
+            let mut patched = from.clone();
+            merge(&mut patched, merge_patch(&from, &to));
+            prop_assert_eq!(patched, to);
+        }
+    }
+
+    #[test]
+    fn what_is_added_is_there_and_can_be_taken_away(document in values(), value in values()) {
+        let before = json!({"d": document, "l": [1, 2]});
+        for path in ["/x", "/l/0", "/l/1", "/l/2", "/a~1b"] {
+            let added = patched(before.clone(), json!([{"op": "add", "path": path, "value": value}, {"op": "test", "path": path, "value": value}])).unwrap();
+            prop_assert_eq!(added.pointer(path), Some(&value));
+            let undone = patched(added, json!([{"op": "remove", "path": path}])).unwrap();
+            prop_assert_eq!(&undone, &before);
+            let moved = patched(before.clone(), json!([{"op": "copy", "from": "/d", "path": path}, {"op": "move", "from": path, "path": "/e"}, {"op": "move", "from": "/e", "path": "/d"}])).unwrap();
+            prop_assert_eq!(&moved, &before);
+        }
+    }
 }

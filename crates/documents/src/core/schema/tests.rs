@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use expect_test::{Expect, expect};
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -349,8 +350,11 @@ fn unique_items_of_a_large_document_are_bounded() {
     expect!["to check this document by its schema takes more than 10000000 steps, `validation_steps_max`: send less, or have the schema simplified"].assert_eq(&violations(&schema, &json!({"a": [numbers]})));
 }
 
+/// What one definition makes of the next.
+type Link = fn(Value) -> Value;
+
 /// A schema that refers to itself below `a`, by a chain of definitions of one kind that is as long as it may be.
-fn longest_chain(link: impl Fn(Value) -> Value) -> Schema {
+fn longest_chain(link: Link) -> Schema {
     let chain = |length: usize| {
         let mut definitions = serde_json::Map::new();
         for level in 0..length {
@@ -370,7 +374,7 @@ fn longest_chain(link: impl Fn(Value) -> Value) -> Schema {
 /// As deep as checks may be nested, in half of the stack that tokio gives its threads.
 #[test]
 fn the_deepest_checks_fit_on_the_stack() {
-    let links: [(&str, fn(Value) -> Value); 9] = [
+    let links: [(&str, Link); 9] = [
         ("$ref", |next| next),
         ("allOf", |next| json!({"allOf": [next, true]})),
         ("anyOf", |next| json!({"anyOf": [next, false]})),
@@ -380,16 +384,16 @@ fn the_deepest_checks_fit_on_the_stack() {
         ("if", |next| json!({"if": next, "else": false})),
         (
             "dependentSchemas",
-            |next| json!({"dependentSchemas": {"a": next}}),
+            |next| json!({"dependentSchemas": {"b": next}}),
         ),
         (
             "unevaluatedProperties",
             |next| json!({"allOf": [next], "unevaluatedProperties": false}),
         ),
     ];
-    let mut document = json!({});
+    let mut document = json!({"b": 1});
     for _ in 1..DEPTH_MAX {
-        document = json!({"a": document});
+        document = json!({"a": document, "b": 1});
     }
     for (keyword, link) in links {
         let schema = longest_chain(link);
@@ -420,4 +424,38 @@ fn a_schema_is_moved_with_what_it_refers_to() {
         "$defs": {"x y": {"type": "string"}, "z": {"$anchor": "z", "allOf": [{"$ref": "#/$defs/x%20y"}]}},
     }));
     expect![[r##"{"$defs":{"x y":{"type":"string"},"z":{"allOf":[{"$ref":"#/components/schemas/t/$defs/x%20y"}]}},"properties":{"$ref":{"const":"#/kept"},"a":{"$ref":"#/components/schemas/t"},"b":{"$ref":"#/components/schemas/t/$defs/x%20y"},"c":{"items":{"$ref":"#/components/schemas/t/$defs/z"}}}}"##]].assert_eq(&moved(&schema, "/components/schemas/t").to_string());
+}
+
+/// Schemas of which each looks at values in another way.
+fn schemas() -> Vec<Value> {
+    let tree = json!({"anyOf": [{"type": ["null", "boolean", "number"]}, {"type": "string", "maxLength": 3},
+        {"type": "array", "items": {"$ref": "#/$defs/tree"}, "uniqueItems": true}, {"type": "object", "additionalProperties": {"$ref": "#/$defs/tree"}}]});
+    vec![
+        json!({"$ref": "#/$defs/tree", "$defs": {"tree": tree}}),
+        json!({"additionalProperties": {"type": ["integer", "string", "object"]}, "propertyNames": {"pattern": "^[a-z]*$"}, "maxProperties": 3}),
+        json!({"additionalProperties": {"oneOf": [{"minimum": 0}, {"minLength": 1}, {"minItems": 1}, {"const": null}]}}),
+        json!({"patternProperties": {"^.$": {"not": {"type": "array"}}}, "unevaluatedProperties": {"contains": {"type": "number"}}}),
+        json!({"additionalProperties": {"if": {"type": "array"}, "then": {"prefixItems": [{"type": "number"}, true], "unevaluatedItems": {"enum": [1, "a", null, [], {}]}}, "else": {"multipleOf": 0.5}}}),
+        json!({"dependentRequired": {"a": ["b"]}, "dependentSchemas": {"b": {"minProperties": 2}}, "required": []}),
+    ]
+}
+
+proptest! {
+    /// What is counted is checked like what is not.
+    #[test]
+    fn a_check_that_is_gauged_says_the_same(value in crate::core::json::tests::values()) {
+        let document = json!({"a": value, "b": [value], "long name": {"a": value}});
+        for source in schemas() {
+            let plain = jsonschema::draft202012::options().should_validate_formats(true).build(&source).unwrap();
+            let ours = schema(source.clone());
+            for instance in [&document, &value] {
+                let said = ours.check(instance);
+                prop_assert_eq!(said.is_ok(), plain.is_valid(instance), "{} {}", source, instance);
+                let places: Vec<String> = plain.iter_errors(instance).map(|error| error.instance_path().to_string()).collect();
+                let ours: Vec<String> = said.err().into_iter().flatten().map(|violation| violation.pointer).collect();
+                let is_short = places.iter().all(|place| place.len() < 900);
+                prop_assert!(!is_short || ours == places[..places.len().min(VIOLATIONS_MAX)], "{source} {instance}");
+            }
+        }
+    }
 }
