@@ -1,11 +1,17 @@
 //! What can go wrong with documents.
 
 use egret_base::{Coded, Kind};
+use egret_postgres::databases::DatabasesError;
+use egret_postgres::tokio_postgres::error::SqlState;
+use egret_postgres::{PostgresError, retry, tokio_postgres};
 
-use crate::model::Violation;
+use crate::core::collection::Told;
+use crate::core::decide::Etag;
+use crate::model::{CollectionName, DocumentId, Violation};
+use crate::store::read::Referrers;
 
 /// An error of the documents engine.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DocumentsError {
     /// What is declared of collections is not what it should be.
     #[error("the definition is not valid: {}", listed(.violations))]
@@ -31,7 +37,168 @@ pub enum DocumentsError {
         /// The name of that limit.
         limit: &'static str,
     },
+    /// A document refers to others that are not there.
+    #[error("{}: make it first, or leave the reference out", unresolved(.references))]
+    UnresolvedReference {
+        /// All of them.
+        references: Vec<Told>,
+    },
+    /// Others refer to a document that was to go.
+    #[error(
+        "{} documents refer to it: change or delete them first", counted(.referrers)
+    )]
+    StillReferenced {
+        /// Who does.
+        referrers: Referrers,
+    },
+    /// Another document has this identity.
+    #[error("another document has this identity in collection `{collection}`")]
+    IdentityConflict {
+        /// In which collection.
+        collection: CollectionName,
+    },
+    /// The identity of a document may not change.
+    #[error(
+        "the identity of a document of `{collection}` does not change: delete it and make another, or declare `identity_mutable`"
+    )]
+    IdentityImmutable {
+        /// The collection.
+        collection: CollectionName,
+    },
+    /// The condition of the request does not hold.
+    #[error("{}", at_version(.at))]
+    VersionMismatch {
+        /// At which version the document is, if there is one.
+        at: Option<Etag>,
+    },
+    /// There is no such document.
+    #[error("collection `{collection}` has no such document")]
+    NotFound {
+        /// The collection.
+        collection: CollectionName,
+        /// The document, where it was named by its id.
+        id: Option<DocumentId>,
+    },
+    /// There is no such collection.
+    #[error("collection `{collection}` is not declared")]
+    NoCollection {
+        /// The name.
+        collection: CollectionName,
+    },
+    /// A database has no documents.
+    #[error("database `{database}` has no collections: declare one by `egret collection apply`")]
+    NoDocuments {
+        /// The database.
+        database: String,
+    },
+    /// There are as many collections as may be.
+    #[error("there may be {collections_max} collections in a database, `documents.collections_max`")]
+    TooManyCollections {
+        /// How many there may be.
+        collections_max: usize,
+    },
+    /// Too much waits.
+    #[error("{waiting_max} requests wait already, `documents.waiting_max`: come again in a moment")]
+    Overloaded {
+        /// How many may wait.
+        waiting_max: u32,
+    },
+    /// Another Egret writes documents in the database.
+    #[error("another Egret writes documents here: {holder}; ask that one")]
+    OwnedElsewhere {
+        /// Which.
+        holder: String,
+    },
+    /// The database cannot be reached.
+    #[error("the database cannot be reached at the moment")]
+    Unreachable,
+    /// Egret stops.
+    #[error("Egret stops: it is not known whether this was done")]
+    Stopping,
+    /// What is stored is not what was put there.
+    #[error("document {id} is damaged: {what}; `egret document fsck` says more")]
+    Damaged {
+        /// The document.
+        id: DocumentId,
+        /// What is wrong.
+        what: String,
+    },
+    /// No database was meant, or none that is there.
+    #[error("database: {reason}")]
+    Database {
+        /// Why.
+        reason: String,
+    },
+    /// The server refused, or could not be asked.
+    #[error("the server says: {message}")]
+    Server {
+        /// Its code, if it said one.
+        code: Option<SqlState>,
+        /// What it said.
+        message: String,
+        /// Whether the session is of no use any more.
+        is_lost: bool,
+    },
 }
+
+fn unresolved(references: &[Told]) -> String {
+    let one = |told: &Told| {
+        let values = told.identity.iter();
+        let values: Vec<String> = values.map(|(path, value)| format!("{path} {value}")).collect();
+        format!("`{}` has no document with {}", told.to, values.join(", "))
+    };
+    match references {
+        [] => "a reference is to nothing".to_owned(),
+        [only] => one(only),
+        [first, more @ ..] => format!("{} (and {} more)", one(first), more.len()),
+    }
+}
+
+fn counted(referrers: &Referrers) -> String {
+    match referrers.is_more {
+        true => format!("more than {}", referrers.count),
+        false => referrers.count.to_string(),
+    }
+}
+
+fn at_version(at: &Option<Etag>) -> String {
+    match at {
+        Some(at) => format!("the document is at version {at}: read it again"),
+        None => "there is no such document".to_owned(),
+    }
+}
+
+impl From<tokio_postgres::Error> for DocumentsError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let code = error.code().cloned();
+        // Another owner has raised the epoch.
+        let is_fenced = code == Some(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
+        Self::Server {
+            is_lost: is_fenced || retry::is_transient(&error),
+            message: egret_base::error::chain(&error),
+            code,
+        }
+    }
+}
+
+impl From<PostgresError> for DocumentsError {
+    fn from(error: PostgresError) -> Self {
+        Self::Server {
+            code: None,
+            is_lost: error.retryable(),
+            message: error.to_string(),
+        }
+    }
+}
+
+impl From<DatabasesError> for DocumentsError {
+    fn from(error: DatabasesError) -> Self {
+        Self::Database {
+            reason: error.to_string(),
+        }
+    }
+}
+
 
 /// The first violation, and how many more there are.
 fn listed(violations: &[Violation]) -> String {
@@ -43,6 +210,11 @@ fn listed(violations: &[Violation]) -> String {
 }
 
 impl DocumentsError {
+    /// Whether it is the session that failed, and not what was asked of it.
+    pub(crate) fn is_of_session(&self) -> bool {
+        matches!(self, Self::Server { is_lost: true, .. })
+    }
+
     /// A document that is wrong at one place.
     pub(crate) fn violation(violation: Violation) -> Self {
         Self::ValidationFailed {
@@ -57,6 +229,20 @@ impl Coded for DocumentsError {
             Self::DefinitionInvalid { .. } => "definition_invalid",
             Self::ValidationFailed { .. } => "validation_failed",
             Self::PayloadTooLarge { .. } => "payload_too_large",
+            Self::UnresolvedReference { .. } => "unresolved_reference",
+            Self::StillReferenced { .. } => "still_referenced",
+            Self::IdentityConflict { .. } => "identity_conflict",
+            Self::IdentityImmutable { .. } => "identity_immutable",
+            Self::VersionMismatch { .. } => "version_mismatch",
+            Self::NotFound { .. } => "not_found",
+            Self::NoCollection { .. } | Self::NoDocuments { .. } => "collection_not_found",
+            Self::TooManyCollections { .. } => "limit_exceeded",
+            Self::Overloaded { .. } => "overloaded",
+            Self::OwnedElsewhere { .. } => "documents_owned_elsewhere",
+            Self::Unreachable | Self::Stopping => "unavailable",
+            Self::Damaged { .. } => "document_damaged",
+            Self::Database { .. } => "invalid_request",
+            Self::Server { .. } => "document_statement_failed",
         }
     }
 
@@ -64,6 +250,20 @@ impl Coded for DocumentsError {
         match self {
             Self::DefinitionInvalid { .. } | Self::ValidationFailed { .. } => Kind::Invalid,
             Self::PayloadTooLarge { .. } => Kind::TooLarge,
+            Self::UnresolvedReference { .. }
+            | Self::StillReferenced { .. }
+            | Self::IdentityConflict { .. } => Kind::Conflict,
+            Self::IdentityImmutable { .. } | Self::Database { .. } => Kind::Invalid,
+            Self::VersionMismatch { .. } => Kind::Mismatch,
+            Self::NotFound { .. } | Self::NoCollection { .. } | Self::NoDocuments { .. } => {
+                Kind::NotFound
+            }
+            Self::TooManyCollections { .. } | Self::Overloaded { .. } => Kind::LimitReached,
+            Self::OwnedElsewhere { .. }
+            | Self::Unreachable
+            | Self::Stopping
+            | Self::Server { .. } => Kind::Unavailable,
+            Self::Damaged { .. } => Kind::Internal,
         }
     }
 }

@@ -1,7 +1,14 @@
 //! Documents: JSON whose references never dangle.
 
+pub mod api;
+pub mod config;
 pub mod core;
 pub mod error;
+mod metrics;
 pub mod model;
+mod store;
+mod worker;
 
+pub use api::{Caller, Documents, Options};
+pub use config::DocumentsConfig;
 pub use error::DocumentsError;

@@ -27,6 +27,72 @@ impl DocumentId {
     pub fn uuid(self) -> Uuid {
         self.0
     }
+
+    /// Its first half, by which documents are told apart where room matters: no two of a database have the same.
+    pub fn number(self) -> i64 {
+        let (first, _) = self.0.as_u64_pair();
+        // The time of the next eight thousand years leaves the sign alone.
+        first.cast_signed()
+    }
+}
+
+/// What became of a document, as the feed tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new.
+    Create,
+    /// It has another body.
+    Update,
+    /// It is gone.
+    Delete,
+}
+
+impl ChangeKind {
+    /// As it is stored.
+    pub fn letter(self) -> i8 {
+        let letter = match self {
+            Self::Create => b'c',
+            Self::Update => b'u',
+            Self::Delete => b'd',
+        };
+        letter.cast_signed()
+    }
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The document.
+    pub id: DocumentId,
+    /// At which version it is; was, if it is gone.
+    pub version: i32,
+    /// What was done.
+    pub done: Done,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It is new.
+    Created,
+    /// It has another body.
+    Changed,
+    /// It was so already.
+    Unchanged,
+    /// It is gone.
+    Removed,
+}
+
+impl Done {
+    /// As it is told.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Removed => "removed",
+        }
+    }
 }
 
 /// An identity of a collection, as a UUIDv5: two documents of a collection with the same identity have the same.

@@ -2,14 +2,18 @@
 //!
 //! `json` reads bytes strictly; `path` names places in a body; `schema` says what a body may be; `definition` is what a user declares, checked
 //! by itself and against the others; `collection` is that with everything prepared; `identity` makes names of values; `patch` changes bodies;
+//! `decide` says what becomes of a write, `group` what it claims, `schedule` which writes run beside each other;
 //! `compatibility` compares two states of a collection; `openapi` describes collections to clients.
 
 pub mod collection;
 pub mod compatibility;
+pub mod decide;
 pub mod definition;
+pub mod group;
 pub mod identity;
 pub mod json;
 pub mod openapi;
 pub mod patch;
 pub mod path;
+pub mod schedule;
 pub mod schema;
