@@ -59,7 +59,7 @@ pub enum DocumentsError {
     },
     /// The identity of a document may not change.
     #[error(
-        "the identity of a document of `{collection}` does not change: delete it and make another, or declare `identity_mutable`"
+        "the identity of a document of `{collection}` does not change: delete it, and make another"
     )]
     IdentityImmutable {
         /// The collection.

@@ -64,9 +64,4 @@ impl Catalogue {
     pub fn declared(&self, name: &CollectionName) -> Option<Arc<Declared>> {
         self.declared.get(name).cloned()
     }
-
-    /// All of them, by name.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Declared>> {
-        self.declared.values()
-    }
 }

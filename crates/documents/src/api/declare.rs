@@ -8,10 +8,10 @@ use super::catalogue::Catalogue;
 use super::{Caller, Documents, lock};
 use crate::core::collection::Collection;
 use crate::core::compatibility::Changes;
-use crate::core::definition;
+use crate::core::definition::{self, Given};
 use crate::core::group::Declared;
 use crate::error::DocumentsError;
-use crate::model::CollectionName;
+use crate::model::{CollectionName, Violation};
 use crate::store::{collections, install};
 
 /// What became of a definition.
@@ -41,6 +41,7 @@ impl Documents {
     /// [`DocumentsError`]: nothing has changed then.
     pub async fn apply(&self, caller: &Caller, file: &[u8]) -> Result<Vec<Applied>, DocumentsError> {
         let given = definition::read(file)?;
+        refuse_mutable(&given)?;
         let options = &self.inner.options;
         let database = options.databases.choose(caller.database.as_deref()).await?;
         let mut client = options.databases.client(&database).await?;
@@ -80,6 +81,19 @@ impl Documents {
         let kept = self.keep(&database).await?;
         *lock(&kept.catalogue) = catalogue;
         Ok(applied)
+    }
+}
+
+/// Identities do not change.
+fn refuse_mutable(given: &[Given]) -> Result<(), DocumentsError> {
+    let mutable = given.iter().filter(|one| one.definition.identity_mutable);
+    let what = "identities of documents do not change: leave it out";
+    let violations: Vec<Violation> = mutable
+        .map(|one| Violation::new(format!("{}/identity_mutable", one.pointer), what))
+        .collect();
+    match violations.is_empty() {
+        true => Ok(()),
+        false => Err(DocumentsError::DefinitionInvalid { violations }),
     }
 }
 

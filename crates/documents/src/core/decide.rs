@@ -96,8 +96,6 @@ pub struct Wanted<'a> {
     pub targets: &'a [Option<i64>],
     /// Whether the body is as it is there.
     pub is_same: bool,
-    /// Whether the collection lets identities change.
-    pub is_mutable: bool,
 }
 
 /// What becomes of a write.
@@ -125,8 +123,6 @@ pub enum Verdict {
     Create(Vec<i64>),
     /// Another body, with these targets, each once.
     Change(Vec<i64>),
-    /// Another identity: those who refer to it are to be written as well.
-    Rename,
     /// It goes, if nothing refers to it.
     Remove,
 }
@@ -145,11 +141,10 @@ pub fn put(
     if !condition.holds(at) {
         return Verdict::Mismatch { at };
     }
-    let is_renamed = present.is_some_and(|present| present.names != wanted.names);
-    if is_renamed && !wanted.is_mutable {
+    if present.is_some_and(|present| present.names != wanted.names) {
         return Verdict::Immutable;
     }
-    if present.is_some() && !is_renamed && wanted.is_same {
+    if present.is_some() && wanted.is_same {
         // Its references were to something when it was written, and nothing of that has gone since.
         return Verdict::Unchanged;
     }
@@ -157,9 +152,6 @@ pub fn put(
     let is_of_another = |taken: &Option<i64>| taken.is_some() && *taken != number;
     if let Some(name) = wanted.taken.iter().position(is_of_another) {
         return Verdict::Taken { name };
-    }
-    if is_renamed {
-        return Verdict::Rename;
     }
     match targets(wanted.targets) {
         Err(missing) => Verdict::Unresolved(missing),

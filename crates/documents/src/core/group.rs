@@ -123,7 +123,6 @@ impl Asked {
                     taken,
                     targets,
                     is_same,
-                    is_mutable: self.declared.collection.definition().identity_mutable,
                 };
                 put(present, &wanted, &self.condition, id.is_some())
             }

@@ -13,12 +13,8 @@ use crate::model::{CollectionId, CollectionName, TenantId};
 pub struct Remembered {
     /// Its number.
     pub id: CollectionId,
-    /// Its name.
-    pub name: String,
     /// As it was declared.
     pub definition: Value,
-    /// How often it was changed, from 1.
-    pub version: i32,
 }
 
 /// All collections, by number.
@@ -26,13 +22,11 @@ pub struct Remembered {
 /// # Errors
 /// What the server says.
 pub async fn collections(client: &impl GenericClient) -> Result<Vec<Remembered>, DocumentsError> {
-    let sql = "SELECT collection_id, name, definition, version FROM egret.collection ORDER BY collection_id";
+    let sql = "SELECT collection_id, definition FROM egret.collection ORDER BY collection_id";
     let rows = client.query(sql, &[]).await?;
     let each = rows.iter().map(|row| Remembered {
         id: CollectionId(row.get(0)),
-        name: row.get(1),
-        definition: row.get(2),
-        version: row.get(3),
+        definition: row.get(1),
     });
     Ok(each.collect())
 }
@@ -54,12 +48,13 @@ pub async fn remember(
     transaction: &Transaction<'_>,
     name: &CollectionName,
     definition: &Value,
-) -> Result<(CollectionId, i32), DocumentsError> {
+) -> Result<(), DocumentsError> {
     let sql = "INSERT INTO egret.collection AS c (name, definition) VALUES ($1, $2) \
-         ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, version = c.version + 1, changed_at = now() \
-         RETURNING collection_id, version";
-    let row = transaction.query_one(sql, &[&name.as_str(), definition]).await?;
-    Ok((CollectionId(row.get(0)), row.get(1)))
+         ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, version = c.version + 1, changed_at = now()";
+    transaction
+        .execute(sql, &[&name.as_str(), definition])
+        .await?;
+    Ok(())
 }
 
 /// Whether a collection has documents, of any tenant.

@@ -45,13 +45,3 @@ pub async fn is_installed(client: &Client) -> Result<bool, DocumentsError> {
     }
     Ok(found)
 }
-
-/// Removes the engine's part of schema `egret`, documents and all.
-///
-/// # Errors
-/// What the server says.
-pub async fn uninstall(client: &mut Client) -> Result<(), DocumentsError> {
-    let transaction = client.transaction().await?;
-    migrate::remove(&transaction, "documents", include_str!("install/remove.sql")).await?;
-    Ok(transaction.commit().await?)
-}

@@ -11,9 +11,6 @@ use egret_postgres::tokio_postgres::{Client, Error as PgError};
 /// The first eight bytes of SHA-256("egret/documents").
 const OWNER_KEY: i64 = 0x1f3b_6ad0_52c7_940e;
 
-/// How long the session of an owner that was ended may take to go away, in milliseconds.
-const END_MS_MAX: i64 = 5_000;
-
 /// Who writes in a database.
 #[derive(Debug)]
 pub struct Ownership {
@@ -34,36 +31,16 @@ pub struct Holder {
     pub what: String,
 }
 
-/// What to do about another owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// Leave it alone.
-    Asking,
-    /// End its session.
-    TakingOver,
-}
-
 /// Becomes the owner, or says who is.
 ///
 /// # Errors
 /// What the server says.
-pub async fn own(session: Client, manner: Manner) -> Result<Result<Ownership, Holder>, PgError> {
+pub async fn own(session: Client) -> Result<Result<Ownership, Holder>, PgError> {
     let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
     let is_held = async || Ok(session.query_one(sql, &[&OWNER_KEY]).await?.get(0));
     while !is_held().await? {
-        let Some(holder) = holder(&session).await? else {
-            // It has just gone.
-            continue;
-        };
-        if manner == Manner::Asking {
-            return Ok(Err(holder));
-        }
-        let end = "SELECT pg_catalog.pg_terminate_backend($1, $2)";
-        if !session
-            .query_one(end, &[&holder.pid, &END_MS_MAX])
-            .await?
-            .get::<_, bool>(0)
-        {
+        // Else it has just gone.
+        if let Some(holder) = holder(&session).await? {
             return Ok(Err(holder));
         }
     }

@@ -116,16 +116,6 @@ impl Edges {
 }
 
 impl Writes {
-    /// Whether there is nothing to write.
-    pub fn is_empty(&self) -> bool {
-        self.told.ids.is_empty()
-    }
-
-    /// How many documents are written.
-    pub fn len(&self) -> usize {
-        self.told.ids.len()
-    }
-
     /// A new document.
     pub fn create(
         &mut self,

@@ -13,7 +13,7 @@ use super::step::Step;
 use super::writer::{Ended, Writer};
 use crate::config::DocumentsConfig;
 use crate::error::DocumentsError;
-use crate::store::owner::{Holder, Manner, Ownership, own};
+use crate::store::owner::{Holder, Ownership, own};
 
 /// How soon is tried again what failed.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -87,7 +87,7 @@ impl Keeper {
         stopping: watch::Receiver<bool>,
     ) -> Result<(), DocumentsError> {
         let session = self.client().await?;
-        let ownership = match own(session, Manner::Asking).await? {
+        let ownership = match own(session).await? {
             Ok(ownership) => ownership,
             Err(holder) => {
                 self.writer.give_up(&DocumentsError::OwnedElsewhere {

@@ -36,8 +36,6 @@ pub enum Fate {
     Change(Present, Vec<i64>),
     /// A document goes.
     Remove(Present),
-    /// Another identity.
-    Rename(Present),
 }
 
 impl Step {
@@ -54,7 +52,6 @@ impl Step {
             (Verdict::Create(targets), _) => Fate::Create(ids.next(), targets),
             (Verdict::Change(targets), Some(present)) => Fate::Change(present, targets),
             (Verdict::Remove, Some(present)) => Fate::Remove(present),
-            (Verdict::Rename, Some(present)) => Fate::Rename(present),
             (Verdict::Unchanged, Some(present)) => Fate::Told(Ok(Written {
                 id: present.id,
                 version: present.version,
@@ -118,7 +115,6 @@ impl Step {
                 }
                 written(present.id, present.version, Done::Removed)
             }
-            Fate::Rename(_) => Err(DocumentsError::Stopping),
             Fate::Told(told) => told,
         };
         (self.taken, told)

@@ -25,7 +25,6 @@ fn wanted<'a>(names: &'a [AliasId], targets: &'a [Option<i64>]) -> Wanted<'a> {
         taken: &[],
         targets,
         is_same: false,
-        is_mutable: false,
     }
 }
 
@@ -81,22 +80,11 @@ fn what_is_there_is_changed_or_stays() {
 }
 
 #[test]
-fn an_identity_changes_only_where_it_may() {
+fn an_identity_does_not_change() {
     let there = present();
-    let names = [OTHER];
-    let fixed = wanted(&names, &[]);
-    assert_eq!(
-        put(Some(&there), &fixed, &Condition::Always, true),
-        Verdict::Immutable
-    );
-    let mutable = Wanted {
-        is_mutable: true,
-        ..fixed
-    };
-    assert_eq!(
-        put(Some(&there), &mutable, &Condition::Always, true),
-        Verdict::Rename
-    );
+    let other = wanted(&[OTHER], &[]);
+    let verdict = put(Some(&there), &other, &Condition::Always, true);
+    assert_eq!(verdict, Verdict::Immutable);
 }
 
 #[test]

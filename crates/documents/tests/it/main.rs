@@ -1,0 +1,5 @@
+//! Documents in real databases.
+
+mod races;
+mod writes;
+mod world;

@@ -1,0 +1,140 @@
+//! An engine on a database of its own.
+
+use std::sync::Arc;
+
+use egret_base::lifecycle::Service;
+use egret_base::{Coded, SystemClock, SystemEntropy};
+use egret_documents::api::{Applied, Caller, Documents, Options};
+use egret_documents::core::decide::Condition;
+use egret_documents::model::{CollectionName, DocumentId, Written};
+use egret_documents::{DocumentsConfig, DocumentsError};
+use egret_postgres::Databases;
+use egret_postgres::test_support::TestDatabase;
+use egret_postgres::tokio_postgres::Client;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+
+/// Airports, and flights between them.
+pub const FLIGHTS: &str = r#"{"collections": [
+    {"collection": "airports", "identity": ["/faa"], "schema": {"type": "object",
+        "properties": {"faa": {"type": "string"}, "name": {"type": "string"}}, "required": ["faa"]}},
+    {"collection": "flights", "identity": ["/number"],
+        "references": [
+            {"name": "origin", "to": "airports", "paths": {"/origin": "/faa"}},
+            {"name": "stops", "to": "airports", "paths": {"/stops/*": "/faa"}}],
+        "schema": {"type": "object", "properties": {"number": {"type": "integer"}, "origin": {"type": "string"},
+            "stops": {"type": "array", "items": {"type": "string"}}, "delay": {"type": "integer"}},
+            "required": ["number", "origin"]}}
+]}"#;
+
+pub struct World {
+    pub database: Arc<TestDatabase>,
+    pub documents: Documents,
+    pub client: Client,
+    pub caller: Caller,
+}
+
+impl World {
+    pub async fn new(version: u32) -> Self {
+        let database = Arc::new(TestDatabase::create(version).await);
+        let documents = engine(&database);
+        let client = database.connect().await;
+        let caller = Caller {
+            tenant: "default".to_owned(),
+            author: Some("tester".to_owned()),
+            ..Caller::default()
+        };
+        Self {
+            database,
+            documents,
+            client,
+            caller,
+        }
+    }
+
+    pub async fn apply(&self, file: &str) -> Result<Vec<Applied>, DocumentsError> {
+        self.documents.apply(&self.caller, file.as_bytes()).await
+    }
+
+    pub async fn post(&self, collection: &str, body: &Value) -> Result<Written, DocumentsError> {
+        let body = body.to_string();
+        let name = named(collection);
+        self.documents
+            .upsert(&self.caller, &name, body.as_bytes(), Condition::Always)
+            .await
+    }
+
+    pub async fn put(
+        &self,
+        collection: &str,
+        id: DocumentId,
+        body: &Value,
+        condition: Condition,
+    ) -> Result<Written, DocumentsError> {
+        let body = body.to_string();
+        let name = named(collection);
+        self.documents
+            .replace(&self.caller, (&name, id), body.as_bytes(), condition)
+            .await
+    }
+
+    pub async fn delete(&self, collection: &str, id: DocumentId) -> Result<Written, DocumentsError> {
+        let name = named(collection);
+        self.documents
+            .delete(&self.caller, (&name, id), Condition::Always)
+            .await
+    }
+
+    pub async fn get(&self, collection: &str, id: DocumentId) -> Result<Value, DocumentsError> {
+        let name = named(collection);
+        let found = self.documents.get(&self.caller, (&name, id)).await?;
+        Ok(serde_json::from_str(&found.body).unwrap())
+    }
+
+    pub async fn number(&self, sql: &str) -> i64 {
+        self.client.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    /// Every edge leads from a document to one that is there, and every document has as many as it says, and one name.
+    pub async fn check(&self) {
+        let wrong = "SELECT (SELECT count(*) FROM egret.document_edge AS e WHERE NOT EXISTS (
+                SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.number = e.target)
+             OR NOT EXISTS (SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.number = e.source
+                AND d.collection_id = e.collection_id AND e.target = ANY (d.targets)))
+            + (SELECT count(*) FROM egret.document AS d WHERE cardinality(d.targets) <>
+                (SELECT count(*) FROM egret.document_edge AS e WHERE e.tenant_id = d.tenant_id AND e.source = d.number))
+            + (SELECT count(*) FROM egret.document AS d WHERE 1 <>
+                (SELECT count(*) FROM egret.document_alias AS a WHERE a.tenant_id = d.tenant_id AND a.number = d.number))
+            + (SELECT count(*) FROM egret.document_alias AS a WHERE NOT EXISTS (
+                SELECT FROM egret.document AS d WHERE d.tenant_id = a.tenant_id AND d.number = a.number AND d.collection_id = a.collection_id))
+            + (SELECT count(*) FROM egret.document AS d WHERE d.number <> egret.document_number(d.id))";
+        assert_eq!(self.number(wrong).await, 0);
+        let gaps = "SELECT count(*) FROM (SELECT position - row_number() OVER (ORDER BY position) AS gap FROM egret.document_change) AS c WHERE gap <> 0";
+        assert_eq!(self.number(gaps).await, 0);
+    }
+
+    pub async fn stop(self) {
+        self.check().await;
+        self.documents.stop().await;
+    }
+}
+
+/// An engine on a database.
+pub fn engine(database: &TestDatabase) -> Documents {
+    let options = Options {
+        config: DocumentsConfig::default(),
+        databases: Databases::one(database.connection()),
+        clock: Arc::new(SystemClock::default()),
+        entropy: Arc::new(SystemEntropy),
+    };
+    Documents::new(options, &mut Registry::default())
+}
+
+pub fn named(collection: &str) -> CollectionName {
+    collection.parse().unwrap()
+}
+
+/// The code of what was refused.
+pub fn code<T: std::fmt::Debug>(refused: Result<T, DocumentsError>) -> &'static str {
+    refused.unwrap_err().code()
+}
