@@ -188,7 +188,10 @@ impl<T> Schedule<T> {
             if tickets.len() == most || blocked.everything || self.held.everything {
                 break;
             }
-            let is_free = self.held.is_free_for(&one.claims) && blocked.is_free_for(&one.claims);
+            let is_alone = self.running.is_empty() && tickets.is_empty();
+            let is_free = self.held.is_free_for(&one.claims)
+                && blocked.is_free_for(&one.claims)
+                && (is_alone || !one.claims.everything);
             if is_free {
                 self.held.hold(&one.claims);
                 tickets.push(*ticket);

@@ -39,7 +39,7 @@ impl Ids {
 
     /// The next one.
     pub fn next(&self) -> DocumentId {
-        let now = self.clock.now().as_millis_unsigned() << 16 | VERSION;
+        let now = (self.clock.now().as_millis_unsigned() << 16) | VERSION;
         let first = {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             *last = now.max(after(*last));
@@ -47,7 +47,7 @@ impl Ids {
         };
         let mut second = [0; 8];
         self.entropy.fill(&mut second);
-        let second = u64::from_be_bytes(second) & (u64::MAX >> 2) | 0b10 << 62;
+        let second = u64::from_be_bytes(second) & (u64::MAX >> 2) | (0b10 << 62);
         DocumentId::stored(Uuid::from_u64_pair(first, second))
     }
 }
@@ -55,7 +55,7 @@ impl Ids {
 /// The smallest first half of an id that is larger than another.
 fn after(first: u64) -> u64 {
     match first & COUNTER_BITS {
-        COUNTER_BITS => (first >> 16) + 1 << 16 | VERSION,
+        COUNTER_BITS => (((first >> 16) + 1) << 16) | VERSION,
         _ => first + 1,
     }
 }

@@ -70,6 +70,7 @@ impl Keeper {
             if let Err(error) = self.once(&mut unknown, stopping.clone()).await {
                 let database = &self.database;
                 tracing::warn!(%error, database, "documents cannot be written");
+                self.writer.give_up(&error);
                 self.standing.send_replace(Standing::Unknown);
             }
             tokio::select! {

@@ -124,7 +124,7 @@ pub fn engine(database: &TestDatabase) -> Documents {
     let options = Options {
         config: DocumentsConfig::default(),
         databases: Databases::one(database.connection()),
-        clock: Arc::new(SystemClock::default()),
+        clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
     };
     Documents::new(options, &mut Registry::default())

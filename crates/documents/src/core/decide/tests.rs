@@ -90,7 +90,7 @@ fn an_identity_does_not_change() {
 #[test]
 fn a_name_in_an_abstract_collection_is_of_one_document() {
     let names = [OWN, OTHER];
-    let taken = [Some(99)];
+    let taken = [None, Some(99)];
     let wanted = Wanted {
         taken: &taken,
         ..wanted(&names, &[])
