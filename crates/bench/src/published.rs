@@ -57,7 +57,7 @@ pub fn read(path: &Path) -> anyhow::Result<ResultFile> {
     let schema = jsonschema::validator_for(&schema).context("the schema")?;
     let mut wrong = schema.iter_errors(&value);
     if let Some(error) = wrong.next() {
-        bail!("{}: {}: {error}", path.display(), error.instance_path);
+        bail!("{}: {}: {error}", path.display(), error.instance_path());
     }
     ResultFile::read(path)
 }

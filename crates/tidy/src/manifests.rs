@@ -28,6 +28,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         &["egret-base", "egret-log", "egret-postgres"],
     ),
     ("egret-views", &["egret-base", "egret-postgres"]),
+    ("egret-documents", &["egret-base", "egret-postgres"]),
     (
         "egret-server",
         &[

@@ -15,7 +15,7 @@ fn schema() -> jsonschema::Validator {
 fn complaints(value: &Value) -> Vec<String> {
     schema()
         .iter_errors(value)
-        .map(|error| format!("{}: {error}", error.instance_path))
+        .map(|error| format!("{}: {error}", error.instance_path()))
         .collect()
 }
 

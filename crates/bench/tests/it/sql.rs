@@ -92,7 +92,7 @@ impl Bench {
         let written = self.json("result.json");
         let complaints: Vec<String> = validator
             .iter_errors(&written)
-            .map(|error| format!("{}: {error}", error.instance_path))
+            .map(|error| format!("{}: {error}", error.instance_path()))
             .collect();
         assert!(complaints.is_empty(), "{complaints:#?}");
     }

@@ -1,0 +1,198 @@
+//! What bodies mean for their collection.
+
+use expect_test::{Expect, expect};
+use serde_json::json;
+
+use super::*;
+use crate::core::definition::tests::{definitions, flights};
+
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// A collection of the flights.
+pub(crate) fn collection(name: &str) -> Collection {
+    let all = definitions(&flights());
+    Collection::of(&all, all.get(&name.parse().unwrap()).unwrap()).unwrap()
+}
+
+fn flight() -> Value {
+    json!({
+        "date": "2013-01-01", "carrier": "UA", "number": 1545, "hour": 5, "flight": "UA1545", "origin": "EWR", "delay": -2.5,
+        "plane": {"tail": "N14228", "maker": "BOEING"},
+        "stops": [{"airport": "IAH"}, {"airport": null}, {}, {"airport": "MIA"}, {"airport": "IAH"}, {"airport": "EWR"}],
+    })
+}
+
+fn read(body: &Value) -> Result<Draft, DocumentsError> {
+    collection("flights").read(body.to_string().as_bytes(), BYTES_MAX)
+}
+
+fn refused(body: &Value, expected: Expect) {
+    let Err(DocumentsError::ValidationFailed { violations }) = read(body) else {
+        panic!("{body} is not refused");
+    };
+    let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();
+    expected.assert_eq(&lines.join("\n"));
+}
+
+#[test]
+fn a_document_has_an_identity_aliases_and_references() {
+    let flights = collection("flights");
+    let draft = read(&flight()).unwrap();
+    expect![[r#"["2013-01-01","UA",1545,5]"#]].assert_eq(draft.identity.as_str());
+    let families: Vec<&str> = flights
+        .families()
+        .iter()
+        .map(|family| family.collection.as_str())
+        .collect();
+    assert_eq!(families, ["flights", "journeys"]);
+    assert_eq!(draft.aliases.len(), 2);
+    assert_eq!(
+        draft.aliases[0],
+        flights.families()[0].alias(&draft.identity)
+    );
+    let told: Vec<String> = draft
+        .references
+        .iter()
+        .map(|target| {
+            let told = flights.tell(target);
+            let identity = serde_json::to_string(&told.identity).unwrap();
+            format!(
+                "{} -> {} {} {:?} {}",
+                told.reference,
+                told.to,
+                target.identity.as_str(),
+                told.pointers,
+                identity
+            )
+        })
+        .collect();
+    // The parts of a plane are in the order of its own identity.
+    expect![[r#"
+        origin -> airports ["EWR"] ["/origin"] {"/faa":"EWR"}
+        plane -> planes ["N14228","BOEING"] ["/plane/tail", "/plane/maker"] {"/maker":"BOEING","/tail":"N14228"}
+        stops -> airports ["IAH"] ["/stops/0/airport"] {"/faa":"IAH"}
+        stops -> airports ["MIA"] ["/stops/3/airport"] {"/faa":"MIA"}
+        stops -> airports ["EWR"] ["/stops/5/airport"] {"/faa":"EWR"}"#]].assert_eq(&told.join("\n"));
+}
+
+#[test]
+fn a_reference_has_the_alias_of_its_target() {
+    let draft = read(&flight()).unwrap();
+    let plane = json!({"maker": "BOEING", "tail": "N14228", "seats": 149});
+    let plane = collection("planes")
+        .read(plane.to_string().as_bytes(), BYTES_MAX)
+        .unwrap();
+    assert_eq!(draft.references[1].alias, plane.aliases[0]);
+    let airport = collection("airports")
+        .read(br#"{"faa":"EWR"}"#, BYTES_MAX)
+        .unwrap();
+    assert_eq!(draft.references[0].alias, airport.aliases[0]);
+    assert_eq!(draft.references[4].alias, airport.aliases[0]);
+    assert_ne!(draft.references[0].reference, draft.references[4].reference);
+}
+
+#[test]
+fn equal_numbers_make_one_identity() {
+    let text = flight().to_string();
+    let other = text.replace("1545,", "1.545e3,");
+    assert_ne!(text, other);
+    let flights = collection("flights");
+    let other = flights.read(other.as_bytes(), BYTES_MAX).unwrap();
+    let draft = read(&flight()).unwrap();
+    assert_eq!(other, draft);
+    assert_eq!(other.text, draft.body.to_string());
+}
+
+#[test]
+fn what_is_absent_refers_to_nothing() {
+    let mut body = flight();
+    let properties = body.as_object_mut().unwrap();
+    properties.insert("plane".to_owned(), json!(null));
+    properties.remove("stops");
+    assert_eq!(read(&body).unwrap().references.len(), 1);
+    body["plane"] = json!({"tail": null});
+    assert_eq!(read(&body).unwrap().references.len(), 1);
+}
+
+#[test]
+fn what_is_there_in_part_is_refused() {
+    let mut body = flight();
+    body["plane"] = json!({"maker": "BOEING", "tail": null});
+    refused(
+        &body,
+        expect![
+            "/plane/tail: reference `plane`: `/plane/tail` is not there: have all of it, or nothing"
+        ],
+    );
+}
+
+#[test]
+fn all_that_is_wrong_is_said() {
+    let mut body = flight();
+    body["number"] = json!("1545");
+    body["stops"][3] = json!(7);
+    body.as_object_mut().unwrap().remove("date");
+    refused(
+        &body,
+        expect![[r#"
+        lacks the property `date`
+        /stops/3: must be an object
+        /number: must be an integer"#]],
+    );
+    body = flight();
+    body["flight"] = json!("x".repeat(5_000));
+    refused(
+        &body,
+        expect!["/flight: an identity has at most 4096 bytes"],
+    );
+    let twice = br#"{"date":1,"date":2}"#;
+    let error = collection("flights").read(twice, BYTES_MAX).unwrap_err();
+    expect!["the document is not valid: /date: this property is there twice, at byte 10"]
+        .assert_eq(&error.to_string());
+}
+
+#[test]
+fn what_is_too_large_is_refused() {
+    let text = flight().to_string();
+    let flights = collection("flights");
+    assert!(flights.read(text.as_bytes(), text.len()).is_ok());
+    let error = flights.read(text.as_bytes(), text.len() - 1).unwrap_err();
+    assert!(
+        matches!(error, DocumentsError::PayloadTooLarge { .. }),
+        "{error}"
+    );
+    let mut body = flight();
+    body["stops"] = (0..=DOCUMENT_REFERENCES_MAX)
+        .map(|number| json!({"airport": number.to_string()}))
+        .collect();
+    refused(
+        &body,
+        expect!["the document refers to 10003 others, and may to 10000, `document_references_max`"],
+    );
+}
+
+#[test]
+fn an_abstract_collection_has_no_documents() {
+    let error = collection("journeys")
+        .read(br#"{"id":"x"}"#, BYTES_MAX)
+        .unwrap_err();
+    expect!["the document is not valid: collection `journeys` is abstract: documents are in one that extends it"].assert_eq(&error.to_string());
+}
+
+#[test]
+fn what_was_made_here_is_read_like_what_was_sent() {
+    let draft = read(&flight()).unwrap();
+    let flights = collection("flights");
+    assert_eq!(flights.take(&draft.body, BYTES_MAX).unwrap(), draft);
+    assert!(flights.take(&json!([]), BYTES_MAX).is_err());
+    assert!(flights.take(&draft.body, 10).is_err());
+}
+
+#[test]
+fn what_does_not_fit_is_no_collection() {
+    let all = definitions(&flights());
+    let nobody = Definitions::default();
+    let error = Collection::of(&nobody, all.get(&"flights".parse().unwrap()).unwrap()).unwrap_err();
+    expect!["the definition is not valid: there is no collection `airports`"]
+        .assert_eq(&error.to_string());
+}

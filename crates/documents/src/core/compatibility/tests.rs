@@ -1,0 +1,139 @@
+//! Two states of a collection, and what comes of the difference.
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::core::definition::tests::{definitions, flights};
+
+fn flights_of(file: &Value) -> Collection {
+    let all = definitions(file);
+    Collection::of(&all, all.get(&"flights".parse().unwrap()).unwrap()).unwrap()
+}
+
+/// The difference that a change of the definition of flights makes; only what there is of it is shown.
+fn check(change: impl FnOnce(&mut Value), expected: Expect) -> Changes {
+    let mut changed = flights();
+    change(&mut changed["collections"][0]);
+    let changes = Changes::between(&flights_of(&flights()), &flights_of(&changed));
+    let lines: Vec<String> = format!("{changes:#?}")
+        .replace(",\n", "\n")
+        .lines()
+        .map(str::trim)
+        .filter(|line| {
+            !line.ends_with("[]")
+                && !line.ends_with("false")
+                && !line.ends_with("None")
+                && line.len() > 1
+        })
+        .map(str::to_owned)
+        .collect();
+    expected.assert_eq(&lines.join(" "));
+    changes
+}
+
+#[test]
+fn nothing_changes_by_words() {
+    let changes = check(
+        |flights| {
+            flights["schema"]["title"] = json!("Flights");
+            flights["schema"]["properties"]["delay"]["description"] = json!("in minutes");
+            flights["references"].as_array_mut().unwrap().reverse();
+        },
+        expect!["Changes {"],
+    );
+    assert!(changes.is_nothing() && !changes.needs_check());
+    assert_eq!(changes.refused(true), []);
+}
+
+#[test]
+fn each_kind_of_change() {
+    let changes = check(
+        |flights| flights["schema"]["minProperties"] = json!(2),
+        expect!["Changes { schema: true"],
+    );
+    assert!(changes.needs_check());
+    let changes = check(
+        |flights| flights["identity_mutable"] = json!(true),
+        expect!["Changes { identity_mutable: Some( true"],
+    );
+    assert!(!changes.needs_check() && !changes.is_nothing());
+    let changes = check(
+        |flights| flights["identity"] = json!(["/date", "/carrier", "/hour", "/number"]),
+        expect!["Changes { identity: true"],
+    );
+    assert_eq!(changes.refused(false), []);
+    expect!["/identity: the identity paths of a collection that has documents do not change: declare one of another name, and move them"].assert_eq(&changes.refused(true)[0].to_string());
+    let changes = check(
+        |flights| {
+            let references = flights["references"].as_array_mut().unwrap();
+            references.remove(0);
+            references.push(json!({"name": "via", "to": "airports", "paths": {"/origin": "/faa"}}));
+            // The same name for something else.
+            references[1]["to"] = json!("journeys");
+            references[1]["paths"] = json!({"/stops/*/airport": "/id"});
+        },
+        expect![[
+            r#"Changes { references_added: [ CollectionName( "stops" CollectionName( "via" references_removed: [ CollectionName( "origin" CollectionName( "stops""#
+        ]],
+    );
+    assert!(changes.needs_check());
+    let changes = check(
+        |flights| flights["query"] = json!(["/delay", "/hour"]),
+        expect!["Changes { query_added: [ Path(/hour) query_removed: [ Path(/origin)"],
+    );
+    assert!(!changes.needs_check());
+    check(
+        |flights| flights["schema"]["properties"]["delay"]["type"] = json!(["integer", "null"]),
+        expect!["Changes { schema: true query_added: [ Path(/delay) query_removed: [ Path(/delay)"],
+    );
+    let changes = check(
+        |flights| flights["extends"] = json!([]),
+        expect![[r#"Changes { extends_removed: [ CollectionName( "journeys""#]],
+    );
+    assert!(!changes.needs_check());
+    check(
+        |flights| flights["extends"][0]["identity"] = json!({"/carrier": "/id"}),
+        expect![[
+            r#"Changes { extends_added: [ CollectionName( "journeys" extends_removed: [ CollectionName( "journeys""#
+        ]],
+    );
+}
+
+#[test]
+fn what_a_super_extends_is_extended_too() {
+    let mut changed = flights();
+    let all = changed["collections"].as_array_mut().unwrap();
+    all.push(json!({"collection": "things", "abstract": true, "identity": ["/name"]}));
+    all[3]["extends"] = json!([{"collection": "things", "identity": {"/id": "/name"}}]);
+    let changes = Changes::between(&flights_of(&flights()), &flights_of(&changed));
+    assert_eq!(changes.extends_added, ["things".parse().unwrap()]);
+    assert!(changes.needs_check() && changes.extends_removed.is_empty());
+}
+
+/// The aliases of what is referred to are made in the order of its identity.
+#[test]
+fn another_order_of_an_identity_changes_references_to_it() {
+    let mut changed = flights();
+    changed["collections"][2]["identity"] = json!(["/maker", "/tail"]);
+    let changes = Changes::between(&flights_of(&flights()), &flights_of(&changed));
+    assert_eq!(changes.references_added, ["plane".parse().unwrap()]);
+    assert_eq!(changes.references_removed, changes.references_added);
+    assert!(!changes.identity);
+}
+
+#[test]
+fn what_is_abstract_stays_so() {
+    let mut changed = flights();
+    changed["collections"][3] = json!({"collection": "journeys", "identity": ["/id"], "schema": {"required": ["id"], "properties": {"id": {"type": "string"}}}});
+    changed["collections"][0]["extends"] = json!([]);
+    let of = |file: &Value| {
+        let all = definitions(file);
+        Collection::of(&all, all.get(&"journeys".parse().unwrap()).unwrap()).unwrap()
+    };
+    let changes = Changes::between(&of(&flights()), &of(&changed));
+    expect![
+        "/abstract: whether a collection is abstract does not change: declare one of another name"
+    ]
+    .assert_eq(&changes.refused(false)[0].to_string());
+}

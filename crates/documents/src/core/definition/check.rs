@@ -1,0 +1,328 @@
+//! A definition by itself: counts, and what the schema has to say of every path.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::core::path::Path;
+use crate::core::schema::{Scalar, Schema, Shape, Types};
+use crate::model::{CollectionName, Violation};
+
+use super::declared::{Declared, DeclaredExtension, DeclaredReference, Keyed};
+use super::{
+    Definition, EXTENDS_MAX, Extension, IDENTITY_PATHS_MAX, IdentityPart, Pair, QUERY_PATHS_MAX,
+    QueryPath, REFERENCES_MAX, Reference,
+};
+
+/// What is wrong so far.
+#[derive(Default)]
+struct Wrong(Vec<Violation>);
+
+impl Wrong {
+    fn add(&mut self, pointer: impl AsRef<str>, message: impl AsRef<str>) {
+        self.0.push(Violation::new(pointer, message));
+    }
+
+    fn count(&mut self, pointer: &str, count: usize, (name, max): (&str, usize)) {
+        if count > max {
+            let what = format!("there are {count} of them, and may be {max}, `{name}`");
+            self.add(pointer, what);
+        }
+    }
+
+    fn into_result<T>(self, right: T) -> Result<T, Vec<Violation>> {
+        match self.0.is_empty() {
+            true => Ok(right),
+            false => Err(self.0),
+        }
+    }
+}
+
+/// The definition that is declared.
+pub(super) fn checked(declared: Declared, source: Value) -> Result<Definition, Vec<Violation>> {
+    let mut wrong = Wrong::default();
+    counted(&declared, &mut wrong);
+    let schema = compiled(&declared, &mut wrong);
+    wrong = match wrong.0.is_empty() {
+        true => wrong,
+        false => return Err(wrong.0),
+    };
+    let shape = schema.as_ref().map(|schema| schema.shape());
+    let identity = declared
+        .identity
+        .into_iter()
+        .enumerate()
+        .map(|(index, path)| {
+            let pointer = format!("/identity/{index}");
+            let scalar = shape
+                .as_ref()
+                .and_then(|shape| named_by(shape, &path, &pointer, &mut wrong));
+            IdentityPart { path, scalar }
+        });
+    let identity: Vec<IdentityPart> = identity.collect();
+    let references = declared
+        .references
+        .unwrap_or_default()
+        .into_iter()
+        .enumerate();
+    let references = references
+        .map(|(index, Keyed(declared))| reference(index, declared, shape.as_ref(), &mut wrong))
+        .collect();
+    let query = declared.query.unwrap_or_default().into_iter().enumerate();
+    let query = query
+        .filter_map(|(index, path)| query_path(index, path, shape.as_ref(), &mut wrong))
+        .collect();
+    let extends = declared.extends.unwrap_or_default().into_iter().enumerate();
+    let extends = extends
+        .map(|(index, Keyed(declared))| {
+            extension(index, declared, &identity, shape.as_ref(), &mut wrong)
+        })
+        .collect();
+    drop(shape);
+    wrong.into_result(Definition {
+        collection: declared.collection,
+        is_abstract: declared.is_abstract,
+        identity,
+        identity_mutable: declared.identity_mutable.unwrap_or(false),
+        references,
+        query,
+        extends,
+        schema: schema.map(Arc::new),
+        source,
+    })
+}
+
+/// How many there are of everything, and that nothing is there twice.
+fn counted(declared: &Declared, wrong: &mut Wrong) {
+    if declared.identity.is_empty() {
+        wrong.add("/identity", "an identity has at least one path");
+    }
+    wrong.count(
+        "/identity",
+        declared.identity.len(),
+        ("identity_paths_max", IDENTITY_PATHS_MAX),
+    );
+    singular("/identity", &declared.identity, wrong);
+    let query = declared.query.as_deref().unwrap_or_default();
+    wrong.count("/query", query.len(), ("query_paths_max", QUERY_PATHS_MAX));
+    singular("/query", query, wrong);
+    let references = declared.references.as_deref().unwrap_or_default();
+    wrong.count(
+        "/references",
+        references.len(),
+        ("references_max", REFERENCES_MAX),
+    );
+    unique(
+        "/references",
+        "name",
+        references.iter().map(|one| &one.0.name),
+        wrong,
+    );
+    let extends = declared.extends.as_deref().unwrap_or_default();
+    wrong.count("/extends", extends.len(), ("extends_max", EXTENDS_MAX));
+    unique(
+        "/extends",
+        "collection",
+        extends.iter().map(|one| &one.0.collection),
+        wrong,
+    );
+    if !declared.is_abstract {
+        return;
+    }
+    let has = [
+        ("identity_mutable", declared.identity_mutable.is_some()),
+        ("references", declared.references.is_some()),
+        ("query", declared.query.is_some()),
+        ("schema", declared.schema.is_some()),
+    ];
+    for (key, _) in has.iter().filter(|(_, has)| *has) {
+        let what = format!("an abstract collection has no `{key}`: those that extend it have");
+        wrong.add(format!("/{key}"), what);
+    }
+}
+
+/// That no path leads to several places, and none is there twice.
+fn singular(pointer: &str, paths: &[Path], wrong: &mut Wrong) {
+    let mut seen = BTreeSet::new();
+    for (index, path) in paths.iter().enumerate() {
+        let at = format!("{pointer}/{index}");
+        if path.is_plural() {
+            wrong.add(
+                &at,
+                format!("`{path}` leads to several places: only references may have `*`"),
+            );
+        }
+        if !seen.insert(path) {
+            wrong.add(&at, format!("`{path}` is there twice"));
+        }
+    }
+}
+
+fn unique<'a>(
+    pointer: &str,
+    key: &str,
+    names: impl Iterator<Item = &'a CollectionName>,
+    wrong: &mut Wrong,
+) {
+    let mut seen = BTreeSet::new();
+    for (index, name) in names.enumerate() {
+        if !seen.insert(name) {
+            wrong.add(
+                format!("{pointer}/{index}/{key}"),
+                format!("`{name}` is there twice"),
+            );
+        }
+    }
+}
+
+fn compiled(declared: &Declared, wrong: &mut Wrong) -> Option<Schema> {
+    let Some(source) = &declared.schema else {
+        if !declared.is_abstract {
+            wrong.add(
+                "",
+                "a collection has a `schema`; one that is abstract says `\"abstract\": true`",
+            );
+        }
+        return None;
+    };
+    match Schema::compile(source) {
+        Ok(schema) => Some(schema),
+        Err(violations) => {
+            wrong.0.extend(
+                violations
+                    .into_iter()
+                    .map(|violation| violation.below("/schema")),
+            );
+            None
+        }
+    }
+}
+
+/// Of which type a part of an identity is.
+fn named_by(shape: &Shape<'_>, path: &Path, pointer: &str, wrong: &mut Wrong) -> Option<Scalar> {
+    if let Err(why) = shape.required(path) {
+        wrong.add(pointer, why);
+        return None;
+    }
+    let types = shape.types(path);
+    let scalar = Scalar::only(types);
+    if scalar.is_none() {
+        let what = format!(
+            "by the schema `{path}` is {types}: what names a document is a string, an integer, a number or a boolean, one of them"
+        );
+        wrong.add(pointer, what);
+    }
+    scalar
+}
+
+fn query_path(
+    index: usize,
+    path: Path,
+    shape: Option<&Shape<'_>>,
+    wrong: &mut Wrong,
+) -> Option<QueryPath> {
+    let types = shape?.types(&path);
+    let Some(scalar) = Scalar::only(types.without(Types::NULL)) else {
+        let what = format!(
+            "by the schema `{path}` is {types}: what documents are found by is a string, an integer, a number or a boolean, one of them, or null"
+        );
+        wrong.add(format!("/query/{index}"), what);
+        return None;
+    };
+    Some(QueryPath { path, scalar })
+}
+
+fn reference(
+    index: usize,
+    declared: DeclaredReference,
+    shape: Option<&Shape<'_>>,
+    wrong: &mut Wrong,
+) -> Reference {
+    let pointer = format!("/references/{index}/paths");
+    let first = declared.paths.keys().next();
+    if first.is_none() {
+        wrong.add(&pointer, "a reference has at least one path");
+    }
+    let (together, _) = first.map(Path::at_last_each).unwrap_or_default();
+    if declared
+        .paths
+        .keys()
+        .any(|path| path.at_last_each().0 != together)
+    {
+        let what =
+            "the paths of a reference are alike up to their last `*`: they are of one element";
+        wrong.add(&pointer, what);
+    }
+    let pairs = pairs(declared.paths, &pointer, shape, wrong);
+    for pair in &pairs {
+        let types = pair.types.without(Types::NULL);
+        if types == Types::NONE || !types.is_within(Types::SCALAR) {
+            let what = format!(
+                "by the schema `{}` is {}: a reference carries strings, numbers or booleans",
+                pair.own, pair.types
+            );
+            wrong.add(&pointer, what);
+        }
+    }
+    Reference {
+        name: declared.name,
+        to: declared.to,
+        pairs,
+    }
+}
+
+fn extension(
+    index: usize,
+    declared: DeclaredExtension,
+    identity: &[IdentityPart],
+    shape: Option<&Shape<'_>>,
+    wrong: &mut Wrong,
+) -> Extension {
+    let pointer = format!("/extends/{index}/identity");
+    for own in declared.identity.keys() {
+        let is_of_identity = identity.iter().any(|part| part.path == *own);
+        match shape {
+            _ if is_of_identity => {}
+            _ if own.is_plural() => {
+                wrong.add(
+                    &pointer,
+                    format!("`{own}` leads to several places: only references may have `*`"),
+                );
+            }
+            Some(shape) => {
+                named_by(shape, own, &pointer, wrong);
+            }
+            None => wrong.add(
+                &pointer,
+                format!("`{own}` is no path of this collection's identity"),
+            ),
+        }
+    }
+    Extension {
+        collection: declared.collection,
+        pairs: pairs(declared.identity, &pointer, shape, wrong),
+    }
+}
+
+/// Own paths with the paths that they are in another collection, none of which is there twice.
+fn pairs(
+    paths: BTreeMap<Path, Path>,
+    pointer: &str,
+    shape: Option<&Shape<'_>>,
+    wrong: &mut Wrong,
+) -> Vec<Pair> {
+    let mut seen = BTreeSet::new();
+    for target in paths.values() {
+        if !seen.insert(target) {
+            wrong.add(pointer, format!("`{target}` is there twice"));
+        }
+    }
+    let types = |own: &Path| shape.map_or(Types::SCALAR, |shape| shape.types(own));
+    let pairs = paths.into_iter().map(|(own, target)| Pair {
+        types: types(&own),
+        own,
+        target,
+    });
+    pairs.collect()
+}

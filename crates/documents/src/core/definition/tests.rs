@@ -1,0 +1,441 @@
+//! Definitions by themselves and among others: what is read, and what is said of what is not.
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::Violation;
+
+/// Flights and what they refer to: the definitions that the tests of other modules begin with.
+pub(crate) fn flights() -> Value {
+    json!({"collections": [
+        {
+            "collection": "flights",
+            "identity": ["/date", "/carrier", "/number", "/hour"],
+            "references": [
+                {"name": "origin", "to": "airports", "paths": {"/origin": "/faa"}},
+                {"name": "plane", "to": "planes", "paths": {"/plane/maker": "/maker", "/plane/tail": "/tail"}},
+                {"name": "stops", "to": "airports", "paths": {"/stops/*/airport": "/faa"}},
+            ],
+            "query": ["/origin", "/delay"],
+            "extends": [{"collection": "journeys", "identity": {"/flight": "/id"}}],
+            "schema": {
+                "type": "object",
+                "required": ["date", "carrier", "number", "hour", "flight", "origin"],
+                "properties": {
+                    "date": {"type": "string", "format": "date"},
+                    "carrier": {"type": "string"},
+                    "number": {"type": "integer"},
+                    "hour": {"type": "integer"},
+                    "flight": {"type": "string"},
+                    "origin": {"type": "string"},
+                    "delay": {"type": ["number", "null"]},
+                    "plane": {"anyOf": [{"type": "null"}, {"type": "object", "properties": {"maker": {"type": "string"}, "tail": {"type": ["string", "null"]}}}]},
+                    "stops": {"type": "array", "items": {"type": "object", "properties": {"airport": {"type": ["string", "null"]}}}},
+                },
+            },
+        },
+        {"collection": "airports", "identity": ["/faa"], "schema": {"required": ["faa"], "properties": {"faa": {"type": "string"}}}},
+        {
+            "collection": "planes", "identity": ["/tail", "/maker"], "identity_mutable": true,
+            "schema": {"required": ["tail", "maker"], "properties": {"tail": {"type": "string"}, "maker": {"type": "string"}}},
+        },
+        {"collection": "journeys", "abstract": true, "identity": ["/id"]},
+    ]})
+}
+
+fn given(file: &Value) -> Vec<Given> {
+    read(file.to_string().as_bytes()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The definitions of a file that is right.
+pub(crate) fn definitions(file: &Value) -> Definitions {
+    Definitions::default()
+        .with(given(file))
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn lines(error: DocumentsError) -> String {
+    let DocumentsError::DefinitionInvalid { violations } = error else {
+        panic!("{error}");
+    };
+    let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();
+    lines.join("\n")
+}
+
+fn refused(file: Value, expected: Expect) {
+    expected.assert_eq(&lines(
+        read(file.to_string().as_bytes()).expect_err("it is refused"),
+    ));
+}
+
+fn unfit(file: Value, expected: Expect) {
+    let error = Definitions::default()
+        .with(given(&file))
+        .expect_err("they do not fit");
+    expected.assert_eq(&lines(error));
+}
+
+fn name(text: &str) -> CollectionName {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_file_has_one_definition_or_several() {
+    let file = flights();
+    let all = given(&file);
+    let pointers: Vec<&str> = all.iter().map(|one| one.pointer.as_str()).collect();
+    assert_eq!(
+        pointers,
+        [
+            "/collections/0",
+            "/collections/1",
+            "/collections/2",
+            "/collections/3"
+        ]
+    );
+    let airports = &file["collections"][1];
+    let one = given(airports);
+    assert_eq!(one[0].pointer, "");
+    assert_eq!(one[0].definition, all[1].definition);
+    assert_eq!(one[0].definition.source, *airports);
+    assert_eq!(reread(airports.clone()).unwrap(), all[1].definition);
+    assert_eq!(given(&json!({"collections": []})), []);
+    let flights = definitions(&file);
+    let flights = flights.get(&name("flights")).unwrap();
+    assert_eq!(flights.identity[2].scalar, Some(Scalar::Integer));
+    assert_eq!(flights.query[1].scalar, Scalar::Number);
+    assert!(!flights.identity_mutable && !flights.is_abstract);
+}
+
+/// The definition of airports, with something else in it.
+fn with(key: &str, value: Value) -> Value {
+    let mut changed = flights()["collections"][1].clone();
+    changed[key] = value;
+    changed
+}
+
+fn without(key: &str) -> Value {
+    let mut changed = flights()["collections"][1].clone();
+    changed.as_object_mut().unwrap().remove(key);
+    changed
+}
+
+#[test]
+fn a_file_of_another_shape_is_refused() {
+    let airports = flights()["collections"][1].clone();
+    refused(
+        json!([]),
+        expect!["invalid type: sequence, expected an object"],
+    );
+    refused(
+        json!({"collections": {}}),
+        expect!["/collections: invalid type: map, expected a sequence"],
+    );
+    refused(
+        json!({"collections": [], "more": 1}),
+        expect!["/more: unknown field `more`, expected `collections`"],
+    );
+    refused(
+        json!({"collections": [airports, 7, {"collection": "a"}]}),
+        expect![[r#"
+            /collections/1: invalid type: integer `7`, expected an object
+            /collections/2: missing field `identity`"#]],
+    );
+    let twice = r#"{"collection":"a","collection":"b"}"#;
+    expect!["/collection: this property is there twice, at byte 18"]
+        .assert_eq(&lines(read(twice.as_bytes()).unwrap_err()));
+    let large = vec![b' '; DEFINITIONS_BYTES_MAX + 1];
+    assert!(matches!(
+        read(&large),
+        Err(DocumentsError::PayloadTooLarge { .. })
+    ));
+}
+
+#[test]
+fn a_definition_of_another_shape_is_refused() {
+    refused(
+        with("schem", json!({})),
+        expect![
+            "/schem: unknown field `schem`, expected one of `collection`, `abstract`, `identity`, `identity_mutable`, `references`, `query`, `extends`, `schema`"
+        ],
+    );
+    refused(
+        with("collection", json!("Airports")),
+        expect![
+            "/collection: `Airports` is no name: it has 1 to 63 of a-z, 0-9, `_` and `-`, a letter first"
+        ],
+    );
+    refused(
+        with("identity", json!("/faa")),
+        expect![[r#"/identity: invalid type: string "/faa", expected a sequence"#]],
+    );
+    refused(
+        with("identity", json!(["/faa", "tail"])),
+        expect![
+            "/identity/1: `tail` is no path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array"
+        ],
+    );
+    refused(
+        with("references", json!([{"name": "a", "to": "b"}])),
+        expect!["/references/0: missing field `paths`"],
+    );
+    refused(
+        with(
+            "references",
+            json!([{"name": "a", "to": "b", "paths": {"faa": "/a"}}]),
+        ),
+        expect![
+            "/references/0/paths/faa: `faa` is no path: a path is a JSON pointer such as `/address/city`, with `*` for every element of an array"
+        ],
+    );
+    refused(
+        with(
+            "references",
+            json!([{"name": "a", "to": "b", "paths": {"/faa": 1}, "x": 1}]),
+        ),
+        expect!["/references/0/paths/~1faa: invalid type: integer `1`, expected a string"],
+    );
+    refused(
+        with("identity_mutable", json!("yes")),
+        expect![[r#"/identity_mutable: invalid type: string "yes", expected a boolean"#]],
+    );
+    refused(without("collection"), expect!["missing field `collection`"]);
+    refused(without("identity"), expect!["missing field `identity`"]);
+    refused(
+        without("schema"),
+        expect![[r#"a collection has a `schema`; one that is abstract says `"abstract": true`"#]],
+    );
+}
+
+#[test]
+fn the_schema_bears_every_path() {
+    let schema = json!({
+        "required": ["id", "nested", "list"],
+        "properties": {
+            "id": {"type": "string"}, "either": {"type": ["string", "integer"]}, "optional": {"type": "string"},
+            "nested": {"type": "object", "properties": {"id": {"type": "string"}}}, "list": {"type": "array", "items": {"type": "object"}},
+        },
+    });
+    refused(
+        json!({"collection": "a", "identity": ["/id", "/optional", "/nested", "/nested/id", "/list", "/unknown"], "schema": schema}),
+        expect![[r#"
+            /identity/1: the schema does not require `/optional`: list it in `required`
+            /identity/2: by the schema `/nested` is an object: what names a document is a string, an integer, a number or a boolean, one of them
+            /identity/3: the schema does not require `/nested/id`: list it in `required`
+            /identity/4: by the schema `/list` is an array: what names a document is a string, an integer, a number or a boolean, one of them
+            /identity/5: the schema does not require `/unknown`: list it in `required`"#]],
+    );
+    refused(
+        json!({"collection": "a", "identity": ["/id"], "query": ["/either", "/list", "/unknown", "/nested/id"], "schema": schema}),
+        expect![[r#"
+            /query/0: by the schema `/either` is a string or an integer: what documents are found by is a string, an integer, a number or a boolean, one of them, or null
+            /query/1: by the schema `/list` is an array: what documents are found by is a string, an integer, a number or a boolean, one of them, or null
+            /query/2: by the schema `/unknown` is anything: what documents are found by is a string, an integer, a number or a boolean, one of them, or null"#]],
+    );
+    refused(
+        json!({"collection": "a", "identity": ["/id"], "schema": schema, "references": [
+            {"name": "a", "to": "b", "paths": {"/nested": "/x", "/unknown": "/y"}},
+            {"name": "b", "to": "b", "paths": {"/list/*/a": "/x", "/list/*/b": "/x", "/id": "/y"}},
+            {"name": "c", "to": "b", "paths": {}},
+        ]}),
+        expect![[r#"
+            /references/0/paths: by the schema `/nested` is an object: a reference carries strings, numbers or booleans
+            /references/0/paths: by the schema `/unknown` is anything: a reference carries strings, numbers or booleans
+            /references/1/paths: the paths of a reference are alike up to their last `*`: they are of one element
+            /references/1/paths: `/x` is there twice
+            /references/1/paths: by the schema `/list/*/a` is anything: a reference carries strings, numbers or booleans
+            /references/1/paths: by the schema `/list/*/b` is anything: a reference carries strings, numbers or booleans
+            /references/2/paths: a reference has at least one path"#]],
+    );
+    refused(
+        json!({"collection": "a", "identity": ["/id"], "schema": schema, "extends": [
+            {"collection": "b", "identity": {"/optional": "/x", "/list/*": "/y"}},
+        ]}),
+        expect![[r#"
+            /extends/0/identity: `/list/*` leads to several places: only references may have `*`
+            /extends/0/identity: the schema does not require `/optional`: list it in `required`"#]],
+    );
+}
+
+#[test]
+fn nothing_is_there_twice_and_everything_is_counted() {
+    refused(
+        json!({"collection": "a", "identity": ["/id", "/id", "/l/*"], "query": ["/id", "/id", "/l/*"], "schema": {},
+            "references": [{"name": "a", "to": "b", "paths": {}}, {"name": "a", "to": "b", "paths": {}}],
+            "extends": [{"collection": "b", "identity": {}}, {"collection": "b", "identity": {}}]}),
+        expect![[r#"
+            /identity/1: `/id` is there twice
+            /identity/2: `/l/*` leads to several places: only references may have `*`
+            /query/1: `/id` is there twice
+            /query/2: `/l/*` leads to several places: only references may have `*`
+            /references/1/name: `a` is there twice
+            /extends/1/collection: `b` is there twice"#]],
+    );
+    let paths: Vec<String> = (0..17).map(|number| format!("/p{number}")).collect();
+    let references: Vec<Value> = (0..65)
+        .map(|number| json!({"name": format!("r{number}"), "to": "b", "paths": {}}))
+        .collect();
+    let extends: Vec<Value> = (0..9)
+        .map(|number| json!({"collection": format!("s{number}"), "identity": {}}))
+        .collect();
+    refused(
+        json!({"collection": "a", "identity": paths, "query": paths, "references": references, "extends": extends, "schema": {}}),
+        expect![[r#"
+            /identity: there are 17 of them, and may be 16, `identity_paths_max`
+            /query: there are 17 of them, and may be 16, `query_paths_max`
+            /references: there are 65 of them, and may be 64, `references_max`
+            /extends: there are 9 of them, and may be 8, `extends_max`"#]],
+    );
+    refused(
+        json!({"collection": "a", "identity": [], "schema": {}}),
+        expect!["/identity: an identity has at least one path"],
+    );
+}
+
+#[test]
+fn what_is_abstract_has_an_identity_alone() {
+    refused(
+        json!({"collection": "a", "abstract": true, "identity": ["/id"], "identity_mutable": true, "references": [], "query": [], "schema": {}}),
+        expect![[r#"
+            /identity_mutable: an abstract collection has no `identity_mutable`: those that extend it have
+            /references: an abstract collection has no `references`: those that extend it have
+            /query: an abstract collection has no `query`: those that extend it have
+            /schema: an abstract collection has no `schema`: those that extend it have"#]],
+    );
+    refused(
+        json!({"collection": "a", "abstract": true, "identity": ["/id"], "extends": [{"collection": "b", "identity": {"/x": "/id"}}]}),
+        expect!["/extends/0/identity: `/x` is no path of this collection's identity"],
+    );
+}
+
+#[test]
+fn the_schema_is_refused_at_its_place() {
+    refused(
+        json!({"collections": [{"collection": "a", "identity": ["/id"], "schema": {"properties": {"x": {"$ref": "http://a/b"}}}}]}),
+        expect![
+            "/collections/0/schema/properties/x/$ref: `http://a/b` leads out of the schema: a `$ref` is `#`, `#/` with a JSON pointer, or `#` with an anchor of this schema"
+        ],
+    );
+}
+
+#[test]
+fn definitions_fit_together() {
+    let mut file = flights();
+    file["collections"][0]["references"] = json!([
+        {"name": "a", "to": "nowhere", "paths": {"/origin": "/faa"}},
+        {"name": "b", "to": "airports", "paths": {"/origin": "/iata"}},
+        {"name": "c", "to": "planes", "paths": {"/origin": "/tail"}},
+        {"name": "d", "to": "airports", "paths": {"/number": "/faa"}},
+        {"name": "e", "to": "journeys", "paths": {"/number": "/id"}},
+        {"name": "f", "to": "airports", "paths": {"/origin": "/faa", "/carrier": "/more"}},
+        {"name": "g", "to": "flights", "paths": {"/date": "/date", "/carrier": "/carrier", "/number": "/number", "/delay": "/hour"}},
+    ]);
+    file["collections"][0]["extends"] = json!([
+        {"collection": "nowhere", "identity": {"/flight": "/id"}},
+        {"collection": "airports", "identity": {"/flight": "/faa"}},
+        {"collection": "journeys", "identity": {"/flight": "/name"}},
+    ]);
+    unfit(
+        file,
+        expect![[r#"
+            /collections/0/references/0/to: there is no collection `nowhere`
+            /collections/0/references/1/paths: the identity of `airports` is `/faa`: all of that is named, and nothing else
+            /collections/0/references/2/paths: the identity of `planes` is `/tail`, `/maker`: all of that is named, and nothing else
+            /collections/0/references/3/paths/~1number: `/number` is an integer, and `/faa` of `airports` is a string
+            /collections/0/references/5/paths: the identity of `airports` is `/faa`: all of that is named, and nothing else
+            /collections/0/references/6/paths/~1delay: `/delay` is a number, and `/hour` of `flights` is an integer
+            /collections/0/extends/0/collection: there is no collection `nowhere`
+            /collections/0/extends/1/collection: collection `airports` is not abstract: only what is abstract is extended
+            /collections/0/extends/2/identity: the identity of `journeys` is `/id`: all of that is named, and nothing else"#]],
+    );
+    let airports = flights()["collections"][1].clone();
+    unfit(
+        json!({"collections": [airports, airports]}),
+        expect!["/collections/1/collection: collection `airports` is there twice"],
+    );
+}
+
+#[test]
+fn what_extends_itself_is_refused() {
+    let one = |name: &str, extends: &str| json!({"collection": name, "abstract": true, "identity": ["/id"], "extends": [{"collection": extends, "identity": {"/id": "/id"}}]});
+    unfit(
+        json!({"collections": [one("a", "b"), one("b", "c"), one("c", "a")]}),
+        expect![[r#"
+        /collections/0/extends: `a` would belong to itself
+        /collections/1/extends: `b` would belong to itself
+        /collections/2/extends: `c` would belong to itself"#]],
+    );
+    unfit(
+        one("a", "a"),
+        expect!["/extends: `a` would belong to itself"],
+    );
+    let top = json!({"collection": "top", "abstract": true, "identity": ["/id"]});
+    let two = json!({"collection": "two", "abstract": true, "identity": ["/x", "/y"], "extends": [
+        {"collection": "left", "identity": {"/x": "/id"}}, {"collection": "right", "identity": {"/y": "/id"}},
+    ]});
+    unfit(
+        json!({"collections": [top, one("left", "top"), one("right", "top"), two]}),
+        expect!["/collections/3/extends: it would belong to `top` by two identities"],
+    );
+    let chain: Vec<Value> = (0..9)
+        .map(|number| one(&format!("s{number}"), &format!("s{}", number + 1)))
+        .collect();
+    let mut all = chain;
+    all.push(json!({"collection": "s9", "abstract": true, "identity": ["/id"]}));
+    unfit(
+        json!({"collections": all}),
+        expect![
+            "/collections/0/extends: it would belong to more than 8 abstract collections, `extends_max`"
+        ],
+    );
+}
+
+#[test]
+fn supers_are_reached_through_others() {
+    let file = json!({"collections": [
+        {"collection": "things", "abstract": true, "identity": ["/name"]},
+        {"collection": "journeys", "abstract": true, "identity": ["/from", "/id"], "extends": [{"collection": "things", "identity": {"/id": "/name"}}]},
+        {"collection": "named", "abstract": true, "identity": ["/n"], "extends": [{"collection": "things", "identity": {"/n": "/name"}}]},
+        {
+            "collection": "trains", "identity": ["/train"],
+            "extends": [{"collection": "journeys", "identity": {"/train": "/id", "/start": "/from"}}, {"collection": "named", "identity": {"/train": "/n"}}],
+            "schema": {"required": ["train", "start"], "properties": {"train": {"type": "integer"}, "start": {"type": "string"}}},
+        },
+    ]});
+    let all = definitions(&file);
+    let trains = all.get(&name("trains")).unwrap();
+    let supers: Vec<String> = all
+        .supers(trains)
+        .unwrap()
+        .iter()
+        .map(|one| format!("{} {:?}", one.collection, one.paths))
+        .collect();
+    expect![[r#"
+        journeys [Path(/start), Path(/train)]
+        things [Path(/train)]
+        named [Path(/train)]"#]]
+    .assert_eq(&supers.join("\n"));
+}
+
+#[test]
+fn what_is_there_has_to_fit_with_what_comes() {
+    let all = definitions(&flights());
+    let changed = json!({"collection": "airports", "identity": ["/code"], "schema": {"required": ["code"], "properties": {"code": {"type": "integer"}}}});
+    expect![[r#"
+        collection `flights`, which is there, at `/references/0/paths`: the identity of `airports` is `/code`: all of that is named, and nothing else
+        collection `flights`, which is there, at `/references/2/paths`: the identity of `airports` is `/code`: all of that is named, and nothing else"#]].assert_eq(&lines(all.with(given(&changed)).unwrap_err()));
+    let changed = json!({"collection": "airports", "identity": ["/faa"], "schema": {"required": ["faa"], "properties": {"faa": {"type": "integer"}}}});
+    expect![[r#"
+        collection `flights`, which is there, at `/references/0/paths/~1origin`: `/origin` is a string, and `/faa` of `airports` is an integer
+        collection `flights`, which is there, at `/references/2/paths/~1stops~1*~1airport`: `/stops/*/airport` is a string, and `/faa` of `airports` is an integer"#]].assert_eq(&lines(all.with(given(&changed)).unwrap_err()));
+    expect![[r#"
+        collection `flights`, which is there, at `/references/0/to`: there is no collection `airports`
+        collection `flights`, which is there, at `/references/2/to`: there is no collection `airports`"#]].assert_eq(&lines(all.without(&name("airports")).unwrap_err()));
+    expect!["collection `flights`, which is there, at `/extends/0/collection`: there is no collection `journeys`"].assert_eq(&lines(all.without(&name("journeys")).unwrap_err()));
+    let left = all.without(&name("flights")).unwrap();
+    assert_eq!(left.iter().count(), 3);
+    assert_eq!(left.without(&name("airports")).unwrap().iter().count(), 2);
+    // Nothing of a file that does not fit was taken.
+    assert_eq!(all, definitions(&flights()));
+}

@@ -1,0 +1,161 @@
+//! Names made of values: the canonical identity, and the alias that is made of it.
+//!
+//! The canonical identity of a document is a JSON array of the values at its identity paths, in the declared order and without white space;
+//! numbers are in their shortest decimal form, so that `1`, `1.0` and `1e0` are the same: what `JSON.stringify` makes of it in JavaScript. The alias is the UUIDv5 (RFC 9562) of that text in the
+//! namespace of the collection, which is the UUIDv5 of its name in [`EGRET_NAMESPACE`]. Whoever knows the values knows the alias.
+
+use std::fmt::Write;
+
+use serde_json::{Number, Value};
+use sha1::{Digest, Sha1};
+use uuid::{Builder, Uuid};
+
+use crate::model::{AliasId, CollectionName};
+
+/// The namespace of the namespaces of collections.
+pub const EGRET_NAMESPACE: Uuid = Uuid::from_u128(0x8f1e_52d7_30a4_4c6b_9b1d_6c0e_f5a2_7d43);
+
+/// Bytes of a canonical identity, at most: it is shown where something is wrong with it.
+pub const IDENTITY_BYTES_MAX: usize = 4_096;
+
+/// The namespace of a collection's aliases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace(Uuid);
+
+impl Namespace {
+    /// That of a collection.
+    pub fn of(collection: &CollectionName) -> Self {
+        Self(v5(EGRET_NAMESPACE, collection.as_str()))
+    }
+
+    /// The alias of an identity.
+    pub fn alias(&self, identity: &Identity) -> AliasId {
+        AliasId(v5(self.0, &identity.0))
+    }
+}
+
+/// The UUIDv5 of a name. The SHA-1 of crate `uuid` uses no instructions of the processor for it, and a document may have many aliases.
+fn v5(namespace: Uuid, name: &str) -> Uuid {
+    let mut hash = Sha1::new();
+    hash.update(namespace.as_bytes());
+    hash.update(name.as_bytes());
+    let digest: [u8; 20] = hash.finalize().into();
+    let mut first = [0; 16];
+    first.copy_from_slice(&digest[..16]);
+    Builder::from_sha1_bytes(first).into_uuid()
+}
+
+/// A canonical identity.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity(String);
+
+impl Identity {
+    /// That of values.
+    ///
+    /// # Errors
+    /// One of them is no string, number or boolean, or it is too long.
+    pub fn of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Result<Self, String> {
+        let mut text = String::with_capacity(64);
+        text.push('[');
+        for value in values {
+            if text.len() > 1 {
+                text.push(',');
+            }
+            match value {
+                Value::String(string) => push_quoted(&mut text, string),
+                Value::Number(number) => push_number(&mut text, number),
+                Value::Bool(true) => text.push_str("true"),
+                Value::Bool(false) => text.push_str("false"),
+                other => {
+                    let kind = super::json::kind(other);
+                    return Err(format!("a part of an identity cannot be {kind}"));
+                }
+            }
+            if text.len() >= IDENTITY_BYTES_MAX {
+                return Err(format!(
+                    "an identity has at most {IDENTITY_BYTES_MAX} bytes"
+                ));
+            }
+        }
+        text.push(']');
+        Ok(Self(text))
+    }
+
+    /// One that is stored.
+    pub fn stored(text: String) -> Self {
+        Self(text)
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The values that it was made of.
+    pub fn values(&self) -> Vec<Value> {
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+}
+
+fn push_quoted(text: &mut String, string: &str) {
+    if string
+        .bytes()
+        .all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\')
+    {
+        text.push('"');
+        text.push_str(string);
+        text.push('"');
+        return;
+    }
+    text.push_str(&serde_json::to_string(string).expect("a string is JSON"));
+}
+
+/// A number as RFC 8785 and JavaScript write it; integers of 64 bits have all their digits. It is written out here, and not by a library: aliases
+/// are in databases, and stay what they are.
+fn push_number(text: &mut String, number: &Number) {
+    let number = whole(number).unwrap_or_else(|| number.clone());
+    let written = match number.as_f64().filter(|_| number.is_f64()) {
+        None => write!(text, "{number}"),
+        Some(double) if (1e-6..1e21).contains(&double.abs()) => write!(text, "{double}"),
+        Some(double) => {
+            let shortest = format!("{double:e}")
+                .replace('e', "e+")
+                .replace("e+-", "e-");
+            write!(text, "{shortest}")
+        }
+    };
+    written.expect("a string takes it");
+}
+
+/// The integer that a double is, where it is one of 64 bits. What `json` reads has no such double.
+fn whole(number: &Number) -> Option<Number> {
+    if !number.is_f64() {
+        return None;
+    }
+    let double = number.as_f64().filter(|double| double.fract() == 0.0)?;
+    // The shortest digits that mean this double, then zeros: a text with these digits is read as that integer.
+    let digits = double.to_string();
+    let signed = digits.parse::<i64>().ok().map(Number::from);
+    signed.or_else(|| digits.parse::<u64>().ok().map(Number::from))
+}
+
+/// Whether two values are the same: the order of properties is none of theirs, and `1` is `1.0`.
+pub fn is_same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            one == other
+                || whole(one).as_ref().unwrap_or(one) == whole(other).as_ref().unwrap_or(other)
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(a, b)| is_same(a, b))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let has_same = |(name, value)| other.get(name).is_some_and(|same| is_same(value, same));
+            one.len() == other.len() && one.iter().all(has_same)
+        }
+        _ => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! Changes of a body: merge patch (RFC 7386) and JSON patch (RFC 6902).
+//!
+//! A patch of a few bytes can ask for a body of any size, copying what it copied before, and for any work. So what it moves is counted, and depth
+//! is looked at with every operation. Whether the outcome is a document of its collection is for whoever takes it.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::core::identity::is_same;
+use crate::core::json::{self, DEPTH_MAX};
+use crate::core::path::unescaped;
+use crate::model::{Violation, cut};
+
+/// What a JSON patch may move, in all: a value is one, and so are 16 bytes of a string and 16 elements of an array that make room for another.
+pub const PATCH_STEPS_MAX: usize = 2_000_000;
+
+/// Applies a merge patch. The result need not be an object.
+pub fn merge(target: &mut Value, patch: Value) {
+    let Value::Object(changes) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(properties) = target else {
+        return;
+    };
+    for (name, change) in changes {
+        match change {
+            Value::Null => {
+                properties.shift_remove(&name);
+            }
+            change => merge(properties.entry(name).or_insert(Value::Null), change),
+        }
+    }
+}
+
+/// A JSON patch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JsonPatch(Vec<Operation>);
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+enum Operation {
+    Add { path: Pointer, value: Value },
+    Remove { path: Pointer },
+    Replace { path: Pointer, value: Value },
+    Move { from: Pointer, path: Pointer },
+    Copy { from: Pointer, path: Pointer },
+    Test { path: Pointer, value: Value },
+}
+
+/// A JSON pointer, step by step.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+struct Pointer {
+    text: String,
+    tokens: Vec<String>,
+}
+
+impl TryFrom<String> for Pointer {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let shown = cut(&text, 100);
+        let tokens = match text.strip_prefix('/') {
+            None if text.is_empty() => Ok(Vec::new()),
+            None => Err("it begins with `/`, or is empty".to_owned()),
+            Some(rest) => rest
+                .split('/')
+                .map(|token| unescaped(token).map(|token| token.into_owned()))
+                .collect(),
+        };
+        match tokens {
+            Ok(tokens) => Ok(Self { text, tokens }),
+            Err(what) => Err(format!("`{shown}` is no JSON pointer: {what}")),
+        }
+    }
+}
+
+impl JsonPatch {
+    /// Reads a patch from its JSON. Members that an operation does not know are ignored, as RFC 6902 wants.
+    ///
+    /// # Errors
+    /// The first operation that is none; the pointer is into the patch.
+    pub fn read(patch: Value) -> Result<Self, Violation> {
+        let Value::Array(operations) = patch else {
+            let what = format!(
+                "a JSON patch is an array of operations, not {}",
+                json::kind(&patch)
+            );
+            return Err(Violation::new("", what));
+        };
+        let operations = operations
+            .into_iter()
+            .enumerate()
+            .map(|(index, operation)| {
+                serde_json::from_value(operation)
+                    .map_err(|error| Violation::new(format!("/{index}"), error.to_string()))
+            });
+        operations.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Applies it, one operation after the other.
+    ///
+    /// # Errors
+    /// The first operation that cannot be done; the pointer is into the patch. Then the target is of no use.
+    pub fn apply(self, target: &mut Value) -> Result<(), Violation> {
+        let mut steps = Steps(PATCH_STEPS_MAX);
+        for (index, operation) in self.0.into_iter().enumerate() {
+            operation
+                .apply(target, &mut steps)
+                .map_err(|what| Violation::new(format!("/{index}"), what))?;
+        }
+        Ok(())
+    }
+}
+
+/// How much may still be moved.
+struct Steps(usize);
+
+impl Steps {
+    fn take(&mut self, steps: usize) -> Result<(), String> {
+        self.0 = self.0.checked_sub(steps).ok_or_else(|| {
+            format!("the patch moves more than it may, `patch_steps_max` is {PATCH_STEPS_MAX}: send the document as it is to be")
+        })?;
+        Ok(())
+    }
+}
+
+impl Operation {
+    fn apply(self, target: &mut Value, steps: &mut Steps) -> Result<(), String> {
+        match self {
+            Self::Add { path, value } => add(target, &path, value, steps),
+            Self::Remove { path } => remove(target, &path, steps).map(drop),
+            Self::Replace { path, value } => {
+                fits(&path, &value, steps)?;
+                *find_mut(target, &path)? = value;
+                Ok(())
+            }
+            Self::Move { from, path } => {
+                let goes_into_itself =
+                    path.tokens.len() > from.tokens.len() && path.tokens.starts_with(&from.tokens);
+                if goes_into_itself {
+                    return Err(format!("`{}` cannot be moved into itself", from.text));
+                }
+                if from == path {
+                    return find(target, &from).map(drop);
+                }
+                let value = remove(target, &from, steps)?;
+                add(target, &path, value, steps)
+            }
+            Self::Copy { from, path } => {
+                let value = find(target, &from)?;
+                steps.take(parts(value))?;
+                let value = value.clone();
+                add(target, &path, value, steps)
+            }
+            Self::Test { path, value } => match is_same(find(target, &path)?, &value) {
+                true => Ok(()),
+                false => Err(format!("the test fails: `{}` has another value", path.text)),
+            },
+        }
+    }
+}
+
+/// Adds a value where a pointer leads: to an object, or into an array, where `-` is its end.
+fn add(target: &mut Value, path: &Pointer, value: Value, steps: &mut Steps) -> Result<(), String> {
+    fits(path, &value, steps)?;
+    let Some((last, way)) = path.tokens.split_last() else {
+        *target = value;
+        return Ok(());
+    };
+    match walk_mut(target, way) {
+        Some(Value::Object(properties)) => {
+            properties.insert(last.clone(), value);
+            Ok(())
+        }
+        Some(Value::Array(elements)) => {
+            let index = match last.as_str() {
+                "-" => Some(elements.len()),
+                token => index(token).filter(|index| *index <= elements.len()),
+            };
+            let index = index.ok_or_else(|| {
+                format!(
+                    "`{}` is no place in an array of {} elements",
+                    path.text,
+                    elements.len()
+                )
+            })?;
+            steps.take((elements.len() - index) / 16)?;
+            elements.insert(index, value);
+            Ok(())
+        }
+        _ => Err(format!(
+            "`{}` leads nowhere: what is to have it is no object or array",
+            path.text
+        )),
+    }
+}
+
+fn remove(target: &mut Value, path: &Pointer, steps: &mut Steps) -> Result<Value, String> {
+    let Some((last, way)) = path.tokens.split_last() else {
+        return Ok(std::mem::take(target));
+    };
+    let removed = match walk_mut(target, way) {
+        Some(Value::Object(properties)) => {
+            // The order of properties means nothing, and to keep it would cost the whole object.
+            properties.swap_remove(last)
+        }
+        Some(Value::Array(elements)) => match index(last).filter(|index| *index < elements.len()) {
+            Some(index) => {
+                steps.take((elements.len() - index) / 16)?;
+                Some(elements.remove(index))
+            }
+            None => None,
+        },
+        _ => None,
+    };
+    removed.ok_or_else(|| absent(path))
+}
+
+fn find<'a>(target: &'a Value, path: &Pointer) -> Result<&'a Value, String> {
+    let found = path
+        .tokens
+        .iter()
+        .try_fold(target, |value, token| match value {
+            Value::Object(properties) => properties.get(token),
+            Value::Array(elements) => elements.get(index(token)?),
+            _ => None,
+        });
+    found.ok_or_else(|| absent(path))
+}
+
+fn find_mut<'a>(target: &'a mut Value, path: &Pointer) -> Result<&'a mut Value, String> {
+    walk_mut(target, &path.tokens).ok_or_else(|| absent(path))
+}
+
+fn absent(path: &Pointer) -> String {
+    format!("there is nothing at `{}`", path.text)
+}
+
+fn walk_mut<'a>(target: &'a mut Value, way: &[String]) -> Option<&'a mut Value> {
+    way.iter().try_fold(target, |value, token| match value {
+        Value::Object(properties) => properties.get_mut(token),
+        Value::Array(elements) => elements.get_mut(index(token)?),
+        _ => None,
+    })
+}
+
+/// An index as RFC 6901 has it: digits without a leading zero.
+fn index(token: &str) -> Option<usize> {
+    let is_plain = token == "0" || !token.starts_with('0');
+    let is_number = is_plain && token.bytes().all(|byte| byte.is_ascii_digit());
+    token.parse().ok().filter(|_| is_number)
+}
+
+/// That a value is not nested too deep where it is to be.
+fn fits(path: &Pointer, value: &Value, steps: &mut Steps) -> Result<(), String> {
+    steps.take(parts(value))?;
+    if path.tokens.len() + depth(value) > DEPTH_MAX {
+        return Err(format!(
+            "the document would be nested deeper than {DEPTH_MAX}"
+        ));
+    }
+    Ok(())
+}
+
+/// What it takes to move a value.
+fn parts(value: &Value) -> usize {
+    match value {
+        Value::String(string) => 1 + string.len() / 16,
+        Value::Array(elements) => 1 + elements.iter().map(parts).sum::<usize>(),
+        Value::Object(properties) => 1 + properties.values().map(parts).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(elements) => 1 + elements.iter().map(depth).max().unwrap_or(0),
+        Value::Object(properties) => 1 + properties.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+//! How much work a pattern is: positions in it that a match may be at, at once.
+
+use regex_syntax::hir::{Hir, HirKind};
+
+/// What a pattern counts for that is not understood here but by the validator.
+const UNKNOWN: u64 = 10_000;
+
+/// Positions of a pattern, repetitions written out: what each character of a string may cost at most.
+pub(super) fn positions(pattern: &str) -> u64 {
+    match regex_syntax::parse(pattern) {
+        Ok(parsed) => of(&parsed),
+        Err(_) => UNKNOWN,
+    }
+}
+
+fn of(hir: &Hir) -> u64 {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        // A character beyond ASCII is matched byte by byte.
+        HirKind::Class(_) => 4,
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min).max(1);
+            of(&repetition.sub).saturating_mul(times.into())
+        }
+        HirKind::Capture(capture) => of(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().map(of).fold(0, u64::saturating_add)
+        }
+    }
+}

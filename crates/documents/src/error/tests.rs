@@ -1,0 +1,41 @@
+//! What errors say, and what kind they are.
+
+use expect_test::expect;
+
+use super::*;
+
+#[test]
+fn what_errors_say() {
+    let violations = |count: usize| {
+        let all = (0..count).map(|index| Violation::new(format!("/{index}"), "must be a string"));
+        all.collect::<Vec<_>>()
+    };
+    let errors = [
+        DocumentsError::DefinitionInvalid {
+            violations: violations(1),
+        },
+        DocumentsError::ValidationFailed {
+            violations: violations(3),
+        },
+        DocumentsError::PayloadTooLarge {
+            bytes: 12,
+            bytes_max: 10,
+            limit: "documents.document_bytes_max",
+        },
+    ];
+    let lines: Vec<String> = errors
+        .iter()
+        .map(|error| {
+            format!(
+                "{} {:?} {}: {error}",
+                error.code(),
+                error.kind(),
+                error.retryable()
+            )
+        })
+        .collect();
+    expect![[r#"
+        definition_invalid Invalid false: the definition is not valid: /0: must be a string
+        validation_failed Invalid false: the document is not valid: /0: must be a string (and 2 more)
+        payload_too_large TooLarge false: the body takes 12 bytes, numbers written out, and may take 10, `documents.document_bytes_max`"#]].assert_eq(&lines.join("\n"));
+}

@@ -1,0 +1,144 @@
+//! The nouns: names and numbers of collections and documents, and what is wrong with one of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Characters of a name, at most. PostgreSQL's own bound on names is 63 bytes.
+pub const NAME_CHARS_MAX: usize = 63;
+
+/// Bytes of a violation's pointer or message, at most; what is longer is cut.
+const VIOLATION_BYTES_MAX: usize = 1_000;
+
+egret_base::define_id!(
+    /// Names a document for good.
+    DocumentId
+);
+
+impl DocumentId {
+    /// The id of a document that is stored.
+    pub fn stored(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+
+    /// As PostgreSQL has it.
+    pub fn uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+/// An identity of a collection, as a UUIDv5: two documents of a collection with the same identity have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AliasId(pub Uuid);
+
+impl fmt::Display for AliasId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A tenant's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(pub i32);
+
+/// A collection's number, the same for as long as it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CollectionId(pub i32);
+
+/// A collection's name, or that of one of its references: a lower-case letter, then up to 62 of those, digits, `_` and `-`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CollectionName(String);
+
+impl CollectionName {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for CollectionName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut bytes = text.bytes();
+        let begins = bytes.next().is_some_and(|first| first.is_ascii_lowercase());
+        let goes_on = bytes.all(|byte| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-')
+        });
+        if begins && goes_on && text.len() <= NAME_CHARS_MAX {
+            return Ok(Self(text));
+        }
+        Err(format!(
+            "`{}` is no name: it has 1 to {NAME_CHARS_MAX} of a-z, 0-9, `_` and `-`, a letter first",
+            cut(&text, NAME_CHARS_MAX)
+        ))
+    }
+}
+
+impl FromStr for CollectionName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::try_from(text.to_owned())
+    }
+}
+
+impl From<CollectionName> for String {
+    fn from(name: CollectionName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for CollectionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is wrong at one place of a JSON text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    /// The place, as a JSON pointer (RFC 6901).
+    pub pointer: String,
+    /// What is wrong there, and what would be right.
+    pub message: String,
+}
+
+impl Violation {
+    /// A violation. What is very long is cut, so that an answer of many stays small.
+    pub fn new(pointer: impl AsRef<str>, message: impl AsRef<str>) -> Self {
+        Self {
+            pointer: cut(pointer.as_ref(), VIOLATION_BYTES_MAX),
+            message: cut(message.as_ref(), VIOLATION_BYTES_MAX),
+        }
+    }
+
+    /// The same of a text that stands at a pointer in a larger one.
+    pub(crate) fn below(self, pointer: &str) -> Self {
+        Self::new(format!("{pointer}{}", self.pointer), self.message)
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pointer.as_str() {
+            "" => f.write_str(&self.message),
+            pointer => write!(f, "{pointer}: {}", self.message),
+        }
+    }
+}
+
+/// A text, or its beginning where it has more bytes than these.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(bytes_max);
+    format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests;
