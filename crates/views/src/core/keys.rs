@@ -95,46 +95,56 @@ fn key_of(
             let tells = *kind != JoinKind::Full || sides.iter().any(is_there);
             tells.then(|| sides.concat())
         }
-        Node::UnionAll { inputs, columns } => {
-            let each: Option<Vec<Vec<Part>>> = inputs
-                .iter_mut()
-                .map(|(input, _)| key_of(input, keys, next))
-                .collect();
-            let each = each?;
-            let types = |key: &[Part]| key.iter().map(|(_, kind)| kind.clone()).collect();
-            let of_first: Vec<Option<String>> = types(each.first()?);
-            let are_alike = of_first.iter().all(Option::is_some)
-                && each.iter().all(|key| types(key) == of_first);
-            if !are_alike {
-                return None;
-            }
-            let mut new_column = || {
-                *next += 1;
-                ColumnId(*next)
-            };
-            for (at, ((input, mapped), key)) in inputs.iter_mut().zip(each).enumerate() {
-                let number = new_column();
-                let of_query = Expression::constant(&at.to_string());
-                // The types of the sides are made alike in what is outermost of each.
-                match input {
-                    Node::Project { columns, .. } => columns.push((number, of_query)),
-                    _ => {
-                        let inner = std::mem::replace(input, Node::Unit);
-                        *input = Node::Project {
-                            input: Box::new(inner),
-                            columns: vec![(number, of_query)],
-                        };
-                    }
-                }
-                mapped.push(number);
-                mapped.extend(key.iter().map(|(id, _)| *id));
-            }
-            let number = (new_column(), Some("integer".to_owned()));
-            let parts = of_first.into_iter().map(|kind| (new_column(), kind));
-            let key: Vec<Part> = std::iter::once(number).chain(parts).collect();
-            columns.extend(key.iter().map(|(id, _)| *id));
-            Some(key)
-        }
+        Node::UnionAll { .. } => of_union(node, keys, next),
         Node::Expand { .. } => None,
     }
+}
+
+/// The number of the query that a row of UNION ALL is of, with its key there, where all of these are alike: columns that it has then.
+fn of_union(
+    node: &mut Node,
+    keys: &impl Fn(Source) -> Option<Vec<Named>>,
+    next: &mut u32,
+) -> Option<Vec<Part>> {
+    let Node::UnionAll { inputs, columns } = node else {
+        return None;
+    };
+    let each: Option<Vec<Vec<Part>>> = inputs
+        .iter_mut()
+        .map(|(input, _)| key_of(input, keys, next))
+        .collect();
+    let each = each?;
+    let types = |key: &[Part]| key.iter().map(|(_, kind)| kind.clone()).collect();
+    let of_first: Vec<Option<String>> = types(each.first()?);
+    let are_alike =
+        of_first.iter().all(Option::is_some) && each.iter().all(|key| types(key) == of_first);
+    if !are_alike {
+        return None;
+    }
+    let mut new_column = || {
+        *next += 1;
+        ColumnId(*next)
+    };
+    for (at, ((input, mapped), key)) in inputs.iter_mut().zip(each).enumerate() {
+        let number = new_column();
+        let of_query = Expression::constant(&at.to_string());
+        // The types of the sides are made alike in what is outermost of each.
+        match input {
+            Node::Project { columns, .. } => columns.push((number, of_query)),
+            _ => {
+                let inner = std::mem::replace(input, Node::Unit);
+                *input = Node::Project {
+                    input: Box::new(inner),
+                    columns: vec![(number, of_query)],
+                };
+            }
+        }
+        mapped.push(number);
+        mapped.extend(key.iter().map(|(id, _)| *id));
+    }
+    let number = (new_column(), Some("integer".to_owned()));
+    let parts = of_first.into_iter().map(|kind| (new_column(), kind));
+    let key: Vec<Part> = std::iter::once(number).chain(parts).collect();
+    columns.extend(key.iter().map(|(id, _)| *id));
+    Some(key)
 }
