@@ -92,7 +92,9 @@ pub enum DocumentsError {
         database: String,
     },
     /// There are as many collections as may be.
-    #[error("there may be {collections_max} collections in a database, `documents.collections_max`")]
+    #[error(
+        "there may be {collections_max} collections in a database, `documents.collections_max`"
+    )]
     TooManyCollections {
         /// How many there may be.
         collections_max: usize,
@@ -144,7 +146,9 @@ pub enum DocumentsError {
 fn unresolved(references: &[Told]) -> String {
     let one = |told: &Told| {
         let values = told.identity.iter();
-        let values: Vec<String> = values.map(|(path, value)| format!("{path} {value}")).collect();
+        let values: Vec<String> = values
+            .map(|(path, value)| format!("{path} {value}"))
+            .collect();
         format!("`{}` has no document with {}", told.to, values.join(", "))
     };
     match references {
@@ -198,7 +202,6 @@ impl From<DatabasesError> for DocumentsError {
         }
     }
 }
-
 
 /// The first violation, and how many more there are.
 fn listed(violations: &[Violation]) -> String {

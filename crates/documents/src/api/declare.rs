@@ -39,7 +39,11 @@ impl Documents {
     ///
     /// # Errors
     /// [`DocumentsError`]: nothing has changed then.
-    pub async fn apply(&self, caller: &Caller, file: &[u8]) -> Result<Vec<Applied>, DocumentsError> {
+    pub async fn apply(
+        &self,
+        caller: &Caller,
+        file: &[u8],
+    ) -> Result<Vec<Applied>, DocumentsError> {
         let given = definition::read(file)?;
         refuse_mutable(&given)?;
         let options = &self.inner.options;
@@ -49,7 +53,10 @@ impl Documents {
         let transaction = client.transaction().await?;
         collections::lock(&transaction).await?;
         let before = Catalogue::read(&transaction).await?;
-        let names: Vec<CollectionName> = given.iter().map(|one| one.definition.collection.clone()).collect();
+        let names: Vec<CollectionName> = given
+            .iter()
+            .map(|one| one.definition.collection.clone())
+            .collect();
         let all = before.definitions.with(given)?;
         let collections_max = options.config.collections_max as usize;
         if all.iter().count() > collections_max {
@@ -57,10 +64,14 @@ impl Documents {
         }
         let mut applied = Vec::new();
         for name in names {
-            let Some(definition) = all.get(&name) else { continue };
+            let Some(definition) = all.get(&name) else {
+                continue;
+            };
             let outcome = match before.declared(&name) {
                 None => Outcome::Created,
-                Some(old) if old.collection.definition().source == definition.source => Outcome::Unchanged,
+                Some(old) if old.collection.definition().source == definition.source => {
+                    Outcome::Unchanged
+                }
                 Some(old) => {
                     let new = Collection::of(&all, definition)?;
                     let changes = Changes::between(&old.collection, &new);

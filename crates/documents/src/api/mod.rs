@@ -119,7 +119,8 @@ impl Documents {
         body: &[u8],
         condition: Condition,
     ) -> Result<Written, DocumentsError> {
-        self.put(caller, (collection, Some(id)), body, condition).await
+        self.put(caller, (collection, Some(id)), body, condition)
+            .await
     }
 
     async fn put(
@@ -149,7 +150,8 @@ impl Documents {
     ) -> Result<Written, DocumentsError> {
         let kept = self.kept(caller).await?;
         let declared = kept.declared(collection)?;
-        self.write(&kept, caller, declared, What::Remove(id), condition).await
+        self.write(&kept, caller, declared, What::Remove(id), condition)
+            .await
     }
 
     async fn write(
@@ -195,7 +197,12 @@ impl Documents {
         if let Some(known) = lock(&kept.tenants).get(name) {
             return Ok(*known);
         }
-        let client = self.inner.options.databases.client(&kept.keeper.database).await?;
+        let client = self
+            .inner
+            .options
+            .databases
+            .client(&kept.keeper.database)
+            .await?;
         let tenant = collections::tenant(&client, name).await?;
         lock(&kept.tenants).insert(name.to_owned(), tenant);
         Ok(tenant)
@@ -213,7 +220,12 @@ impl Documents {
                 return Ok(kept.clone());
             }
         }
-        let database = self.inner.options.databases.choose(caller.database.as_deref()).await?;
+        let database = self
+            .inner
+            .options
+            .databases
+            .choose(caller.database.as_deref())
+            .await?;
         let client = self.inner.options.databases.client(&database).await?;
         match install::is_installed(&client).await? {
             true => self.keep(&database).await,
@@ -259,7 +271,9 @@ impl Documents {
     /// Whether this Egret writes the documents of the databases that it knows.
     pub fn standings(&self) -> BTreeMap<String, Standing> {
         let all = lock(&self.inner.kept);
-        let each = all.iter().map(|(name, kept)| (name.clone(), kept.keeper.standing()));
+        let each = all
+            .iter()
+            .map(|(name, kept)| (name.clone(), kept.keeper.standing()));
         each.collect()
     }
 }

@@ -1,6 +1,5 @@
 //! What becomes of a write, given what is there.
 
-
 use crate::model::{AliasId, CollectionId, DocumentId};
 
 /// What stands at a version of a document: it changes with every write, and with nothing else.

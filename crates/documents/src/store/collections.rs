@@ -86,7 +86,9 @@ pub async fn tenants(client: &Client) -> Result<BTreeMap<String, TenantId>, Docu
 /// # Errors
 /// What the server says.
 pub async fn tenant(client: &Client, name: &str) -> Result<TenantId, DocumentsError> {
-    let sql = "WITH made AS (INSERT INTO egret.document_tenant (name) VALUES ($1) ON CONFLICT DO NOTHING RETURNING tenant_id) \
-         SELECT tenant_id FROM made UNION ALL SELECT tenant_id FROM egret.document_tenant WHERE name = $1 LIMIT 1";
+    let made = "INSERT INTO egret.document_tenant (name) VALUES ($1) ON CONFLICT DO NOTHING";
+    client.execute(made, &[&name]).await?;
+    // Another statement: it sees the one that somebody else has just made.
+    let sql = "SELECT tenant_id FROM egret.document_tenant WHERE name = $1";
     Ok(TenantId(client.query_one(sql, &[&name]).await?.get(0)))
 }

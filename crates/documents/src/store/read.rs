@@ -41,9 +41,9 @@ pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.colle
      FROM unnest($1::integer[], $2::bigint[]) WITH ORDINALITY AS w (tenant_id, number, place) \
      CROSS JOIN LATERAL (SELECT count(*) AS referrers FROM ( \
          SELECT FROM egret.document_edge AS e \
-         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number LIMIT $4 + 1) AS e) AS counted \
+         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number LIMIT $4::bigint + 1) AS e) AS counted \
      CROSS JOIN LATERAL (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
-         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number ORDER BY e.source LIMIT $3) AS first \
+         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number ORDER BY e.source LIMIT $3::bigint) AS first \
      JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source";
 
 /// A document as it is stored.

@@ -117,12 +117,7 @@ impl Edges {
 
 impl Writes {
     /// A new document.
-    pub fn create(
-        &mut self,
-        (tenant, collection): Place,
-        id: DocumentId,
-        content: Content,
-    ) {
+    pub fn create(&mut self, (tenant, collection): Place, id: DocumentId, content: Content) {
         let number = id.number();
         self.number_max = self.number_max.max(number);
         for target in &content.targets {
@@ -169,12 +164,7 @@ impl Writes {
     }
 
     /// A document is found by an identity, in its collection or in an abstract one.
-    pub fn name(
-        &mut self,
-        (tenant, collection): Place,
-        alias: AliasId,
-        number: i64,
-    ) {
+    pub fn name(&mut self, (tenant, collection): Place, alias: AliasId, number: i64) {
         self.aliases.tenants.push(tenant.0);
         self.aliases.collections.push(collection.0);
         self.aliases.aliases.push(alias.0);

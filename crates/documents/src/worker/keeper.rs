@@ -48,7 +48,12 @@ type Unknown = Vec<(i64, i64, Vec<Step>)>;
 
 impl Keeper {
     /// For a database.
-    pub fn new(database: &str, databases: Databases, config: DocumentsConfig, writer: Writer) -> Self {
+    pub fn new(
+        database: &str,
+        databases: Databases,
+        config: DocumentsConfig,
+        writer: Writer,
+    ) -> Self {
         Self {
             database: database.to_owned(),
             writer,

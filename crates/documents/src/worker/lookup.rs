@@ -86,7 +86,9 @@ impl Lookup {
                     met.taken.push(None);
                     match (place, id) {
                         (0, None) => self.by_alias.push(tenant.0, alias.0, at),
-                        _ => self.numbers.push(tenant.0, alias.0, (at, Slot::Taken(place))),
+                        _ => self
+                            .numbers
+                            .push(tenant.0, alias.0, (at, Slot::Taken(place))),
                     }
                 }
                 if let Some(id) = id {
@@ -96,7 +98,8 @@ impl Lookup {
                     let known = names.get(tenant, target.alias);
                     met.targets.push(known);
                     if known.is_none() {
-                        self.numbers.push(tenant.0, target.alias.0, (at, Slot::Target(place)));
+                        self.numbers
+                            .push(tenant.0, target.alias.0, (at, Slot::Target(place)));
                     }
                 }
             }
@@ -115,7 +118,11 @@ impl Lookup {
     ///
     /// # Errors
     /// What the server says, and that what it has is no document of the collection.
-    pub async fn run(mut self, session: &Session, group: &[&Asked]) -> Result<Vec<Met>, DocumentsError> {
+    pub async fn run(
+        mut self,
+        session: &Session,
+        group: &[&Asked],
+    ) -> Result<Vec<Met>, DocumentsError> {
         let (by_alias, by_number, numbers) = try_join3(
             session.by_alias(self.by_alias.what()),
             session.by_number((
@@ -135,7 +142,9 @@ impl Lookup {
             if asked.document().is_none() {
                 met.taken[0] = Some(stored.id.number());
             }
-            if stored.collection == asked.declared.id && asked.document().is_none_or(|id| id == stored.id) {
+            if stored.collection == asked.declared.id
+                && asked.document().is_none_or(|id| id == stored.id)
+            {
                 let (present, is_same_body) = present(asked, stored)?;
                 met.present = Some(present);
                 met.is_same = is_same_body;
@@ -157,10 +166,13 @@ fn present(asked: &Asked, stored: Stored) -> Result<(Present, bool), DocumentsEr
         id: stored.id,
         what,
     };
-    let body: Value = serde_json::from_str(&stored.body).map_err(|error| damaged(error.to_string()))?;
+    let body: Value =
+        serde_json::from_str(&stored.body).map_err(|error| damaged(error.to_string()))?;
     let names = asked.declared.names(&body);
     let names = names.map_err(|violation| damaged(violation.to_string()))?;
-    let is_same = asked.draft().is_some_and(|draft| is_same(&draft.body, &body));
+    let is_same = asked
+        .draft()
+        .is_some_and(|draft| is_same(&draft.body, &body));
     let present = Present {
         collection: stored.collection,
         id: stored.id,

@@ -100,7 +100,8 @@ impl Reader {
             let numbers: Vec<i64> = together.iter().map(|one| one.number).collect();
             match connected
                 .by_number((&tenants, &collections, &numbers))
-.await {
+                .await
+            {
                 Ok(found) => {
                     for (asked, found) in together.into_iter().zip(found) {
                         _ = asked.reply.send(Ok(found));
@@ -117,7 +118,11 @@ impl Reader {
     }
 
     async fn next(&self, together: &mut Vec<Asked>) {
-        self.waiting.lock().await.recv_many(together, TOGETHER_MAX).await;
+        self.waiting
+            .lock()
+            .await
+            .recv_many(together, TOGETHER_MAX)
+            .await;
     }
 
     async fn connect(&self) -> Result<Session, DocumentsError> {

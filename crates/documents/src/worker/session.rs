@@ -29,7 +29,11 @@ impl Session {
     /// What the server says.
     pub async fn new(client: Client) -> Result<Self, DocumentsError> {
         client.batch_execute(SETTINGS).await?;
-        let (by_alias, by_number, write) = (read::by_alias_sql(), read::by_number_sql(), write::write_sql());
+        let (by_alias, by_number, write) = (
+            read::by_alias_sql(),
+            read::by_number_sql(),
+            write::write_sql(),
+        );
         let (by_alias, by_number, resolve, referrers, write) = try_join5(
             client.prepare(&by_alias),
             client.prepare(&by_number),
@@ -52,7 +56,10 @@ impl Session {
     ///
     /// # Errors
     /// What the server says.
-    pub async fn by_alias(&self, asked: (&[i32], &[Uuid])) -> Result<Vec<Option<Stored>>, DocumentsError> {
+    pub async fn by_alias(
+        &self,
+        asked: (&[i32], &[Uuid]),
+    ) -> Result<Vec<Option<Stored>>, DocumentsError> {
         match asked.1.is_empty() {
             true => Ok(Vec::new()),
             false => Ok(read::by_alias(&self.client, &self.by_alias, asked).await?),
@@ -63,7 +70,10 @@ impl Session {
     ///
     /// # Errors
     /// What the server says.
-    pub async fn by_number(&self, asked: (&[i32], &[i32], &[i64])) -> Result<Vec<Option<Stored>>, DocumentsError> {
+    pub async fn by_number(
+        &self,
+        asked: (&[i32], &[i32], &[i64]),
+    ) -> Result<Vec<Option<Stored>>, DocumentsError> {
         match asked.2.is_empty() {
             true => Ok(Vec::new()),
             false => Ok(read::by_number(&self.client, &self.by_number, asked).await?),
@@ -74,7 +84,10 @@ impl Session {
     ///
     /// # Errors
     /// What the server says.
-    pub async fn resolve(&self, asked: (&[i32], &[Uuid])) -> Result<Vec<Option<i64>>, DocumentsError> {
+    pub async fn resolve(
+        &self,
+        asked: (&[i32], &[Uuid]),
+    ) -> Result<Vec<Option<i64>>, DocumentsError> {
         match asked.1.is_empty() {
             true => Ok(Vec::new()),
             false => Ok(read::resolve(&self.client, &self.resolve, asked).await?),

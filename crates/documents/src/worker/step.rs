@@ -136,7 +136,8 @@ fn refusal(asked: &Asked, verdict: Verdict) -> DocumentsError {
     match verdict {
         Verdict::Unresolved(places) => {
             let references = asked.draft().map(|draft| &draft.references);
-            let told = references.map(|all| places.iter().map(|place| collection.tell(&all[*place])));
+            let told =
+                references.map(|all| places.iter().map(|place| collection.tell(&all[*place])));
             DocumentsError::UnresolvedReference {
                 references: told.into_iter().flatten().collect(),
             }

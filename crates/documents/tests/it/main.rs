@@ -1,5 +1,5 @@
 //! Documents in real databases.
 
 mod races;
-mod writes;
 mod world;
+mod writes;

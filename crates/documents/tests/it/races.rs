@@ -26,17 +26,26 @@ async fn targets_go_while_others_refer_to_them() {
                 match client % 3 {
                     0 => {
                         let made = world.post("airports", &json!({"faa": faa})).await.unwrap();
-                        allowed(world.delete("airports", made.id).await, &["still_referenced", "not_found"]);
+                        allowed(
+                            world.delete("airports", made.id).await,
+                            &["still_referenced", "not_found"],
+                        );
                     }
                     1 => {
                         let flight = json!({"number": client * 7 + round % 7, "origin": faa});
-                        let made = allowed(world.post("flights", &flight).await, &["unresolved_reference"]);
+                        let made = allowed(
+                            world.post("flights", &flight).await,
+                            &["unresolved_reference"],
+                        );
                         if let (Some(made), true) = (made, round % 3 == 0) {
                             allowed(world.delete("flights", made.id).await, &["not_found"]);
                         }
                     }
                     _ => {
-                        world.post("airports", &json!({"faa": faa, "name": round.to_string()})).await.unwrap();
+                        world
+                            .post("airports", &json!({"faa": faa, "name": round.to_string()}))
+                            .await
+                            .unwrap();
                     }
                 }
             }
@@ -56,8 +65,10 @@ async fn one_identity_is_one_document_whoever_makes_it() {
     for round in 0..20 {
         let body = json!({"faa": format!("R{round}")});
         let all = join_all((0..CLIENTS).map(|_| world.post("airports", &body))).await;
-        let ids: std::collections::BTreeSet<_> =
-            all.into_iter().map(|made| made.unwrap().id.uuid()).collect();
+        let ids: std::collections::BTreeSet<_> = all
+            .into_iter()
+            .map(|made| made.unwrap().id.uuid())
+            .collect();
         assert_eq!(ids.len(), 1);
     }
     world.stop().await;
@@ -67,22 +78,46 @@ async fn one_identity_is_one_document_whoever_makes_it() {
 async fn a_second_owner_writes_and_the_first_does_not() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    world.post("airports", &json!({"faa": "JFK"})).await.unwrap();
+    world
+        .post("airports", &json!({"faa": "JFK"}))
+        .await
+        .unwrap();
     // Somebody takes over: what the first has not committed by then fails, and it looks who owns it now.
-    let raised = world.client.batch_execute("UPDATE egret.document_owner SET epoch = epoch + 1").await;
+    let raised = world
+        .client
+        .batch_execute("UPDATE egret.document_owner SET epoch = epoch + 1")
+        .await;
     raised.unwrap();
-    let made = world.post("airports", &json!({"faa": "LAX"})).await.unwrap();
-    assert_eq!(world.number("SELECT epoch FROM egret.document_owner").await, 3);
-    assert_eq!(world.get("airports", made.id).await.unwrap(), json!({"faa": "LAX"}));
+    let made = world
+        .post("airports", &json!({"faa": "LAX"}))
+        .await
+        .unwrap();
+    assert_eq!(
+        world.number("SELECT epoch FROM egret.document_owner").await,
+        3
+    );
+    assert_eq!(
+        world.get("airports", made.id).await.unwrap(),
+        json!({"faa": "LAX"})
+    );
     let other = World {
         documents: engine(&world.database),
         client: world.database.connect().await,
         database: world.database.clone(),
         caller: world.caller.clone(),
     };
-    let refused = other.post("airports", &json!({"faa": "ORD"})).await.unwrap_err();
-    assert!(matches!(refused, DocumentsError::OwnedElsewhere { .. }), "{refused:?}");
-    assert_eq!(other.get("airports", made.id).await.unwrap(), json!({"faa": "LAX"}));
+    let refused = other
+        .post("airports", &json!({"faa": "ORD"}))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(refused, DocumentsError::OwnedElsewhere { .. }),
+        "{refused:?}"
+    );
+    assert_eq!(
+        other.get("airports", made.id).await.unwrap(),
+        json!({"faa": "LAX"})
+    );
     other.stop().await;
     world.stop().await;
 }

@@ -78,7 +78,11 @@ impl World {
             .await
     }
 
-    pub async fn delete(&self, collection: &str, id: DocumentId) -> Result<Written, DocumentsError> {
+    pub async fn delete(
+        &self,
+        collection: &str,
+        id: DocumentId,
+    ) -> Result<Written, DocumentsError> {
         let name = named(collection);
         self.documents
             .delete(&self.caller, (&name, id), Condition::Always)

@@ -11,24 +11,45 @@ async fn documents_are_made_changed_and_deleted() {
     for version in [15, 18] {
         let world = World::new(version).await;
         world.apply(FLIGHTS).await.unwrap();
-        let jfk = world.post("airports", &json!({"faa": "JFK"})).await.unwrap();
+        let jfk = world
+            .post("airports", &json!({"faa": "JFK"}))
+            .await
+            .unwrap();
         assert_eq!((jfk.done, jfk.version), (Done::Created, 1));
-        let again = world.post("airports", &json!({"faa": "JFK"})).await.unwrap();
-        assert_eq!((again.done, again.version, again.id), (Done::Unchanged, 1, jfk.id));
+        let again = world
+            .post("airports", &json!({"faa": "JFK"}))
+            .await
+            .unwrap();
+        assert_eq!(
+            (again.done, again.version, again.id),
+            (Done::Unchanged, 1, jfk.id)
+        );
         let named = json!({"name": "Kennedy", "faa": "JFK"});
         let changed = world.post("airports", &named).await.unwrap();
-        assert_eq!((changed.done, changed.version, changed.id), (Done::Changed, 2, jfk.id));
+        assert_eq!(
+            (changed.done, changed.version, changed.id),
+            (Done::Changed, 2, jfk.id)
+        );
         assert_eq!(world.get("airports", jfk.id).await.unwrap(), named);
         let at = Condition::IfAt(vec![Etag::new(jfk.id, 1)]);
-        assert_eq!(code(world.put("airports", jfk.id, &named, at).await), "version_mismatch");
+        assert_eq!(
+            code(world.put("airports", jfk.id, &named, at).await),
+            "version_mismatch"
+        );
         let at = Condition::IfAt(vec![Etag::new(jfk.id, 2)]);
-        let back = world.put("airports", jfk.id, &json!({"faa": "JFK"}), at).await.unwrap();
+        let back = world
+            .put("airports", jfk.id, &json!({"faa": "JFK"}), at)
+            .await
+            .unwrap();
         assert_eq!(back.version, 3);
         let gone = world.delete("airports", jfk.id).await.unwrap();
         assert_eq!((gone.done, gone.version), (Done::Removed, 3));
         assert_eq!(code(world.get("airports", jfk.id).await), "not_found");
         assert_eq!(code(world.delete("airports", jfk.id).await), "not_found");
-        let anew = world.post("airports", &json!({"faa": "JFK"})).await.unwrap();
+        let anew = world
+            .post("airports", &json!({"faa": "JFK"}))
+            .await
+            .unwrap();
         assert_ne!(anew.id, jfk.id);
         world.stop().await;
     }
@@ -38,8 +59,12 @@ async fn documents_are_made_changed_and_deleted() {
 async fn references_never_dangle() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    let flight = |origin: &str, stops: &[&str]| json!({"number": 1, "origin": origin, "stops": stops});
-    let refused = world.post("flights", &flight("JFK", &["ORD", "ORD"])).await.unwrap_err();
+    let flight =
+        |origin: &str, stops: &[&str]| json!({"number": 1, "origin": origin, "stops": stops});
+    let refused = world
+        .post("flights", &flight("JFK", &["ORD", "ORD"]))
+        .await
+        .unwrap_err();
     assert_eq!(
         refused.to_string(),
         "`airports` has no document with /faa \"JFK\" (and 1 more): make it first, or leave the reference out"
@@ -47,18 +72,59 @@ async fn references_never_dangle() {
     for faa in ["JFK", "ORD", "LAX"] {
         world.post("airports", &json!({"faa": faa})).await.unwrap();
     }
-    let made = world.post("flights", &flight("JFK", &["ORD", "ORD"])).await.unwrap();
-    let ord = world.post("airports", &json!({"faa": "ORD"})).await.unwrap();
-    let lax = world.post("airports", &json!({"faa": "LAX"})).await.unwrap();
+    let made = world
+        .post("flights", &flight("JFK", &["ORD", "ORD"]))
+        .await
+        .unwrap();
+    let ord = world
+        .post("airports", &json!({"faa": "ORD"}))
+        .await
+        .unwrap();
+    let lax = world
+        .post("airports", &json!({"faa": "LAX"}))
+        .await
+        .unwrap();
     let refused = world.delete("airports", ord.id).await.unwrap_err();
-    assert_eq!(refused.to_string(), "1 documents refer to it: change or delete them first");
+    assert_eq!(
+        refused.to_string(),
+        "1 documents refer to it: change or delete them first"
+    );
     // What is refused leaves the edges that there are.
-    assert_eq!(code(world.put("flights", made.id, &flight("JFK", &["XXX"]), Condition::Always).await), "unresolved_reference");
-    assert_eq!(code(world.delete("airports", ord.id).await), "still_referenced");
-    world.put("flights", made.id, &flight("JFK", &["LAX"]), Condition::Always).await.unwrap();
+    assert_eq!(
+        code(
+            world
+                .put(
+                    "flights",
+                    made.id,
+                    &flight("JFK", &["XXX"]),
+                    Condition::Always
+                )
+                .await
+        ),
+        "unresolved_reference"
+    );
+    assert_eq!(
+        code(world.delete("airports", ord.id).await),
+        "still_referenced"
+    );
+    world
+        .put(
+            "flights",
+            made.id,
+            &flight("JFK", &["LAX"]),
+            Condition::Always,
+        )
+        .await
+        .unwrap();
     world.delete("airports", ord.id).await.unwrap();
-    assert_eq!(code(world.delete("airports", lax.id).await), "still_referenced");
-    assert_eq!(code(world.post("flights", &flight("JFK", &["ORD"])).await), "unresolved_reference");
+    assert_eq!(
+        code(world.delete("airports", lax.id).await),
+        "still_referenced"
+    );
+    assert_eq!(
+        code(world.post("flights", &flight("JFK", &["ORD"])).await),
+        "unresolved_reference"
+    );
     world.delete("flights", made.id).await.unwrap();
     world.delete("airports", lax.id).await.unwrap();
     world.stop().await;
@@ -68,12 +134,18 @@ async fn references_never_dangle() {
 async fn an_unchanged_document_writes_nothing() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    let made = world.post("airports", &json!({"faa": "JFK", "name": "Kennedy"})).await.unwrap();
+    let made = world
+        .post("airports", &json!({"faa": "JFK", "name": "Kennedy"}))
+        .await
+        .unwrap();
     let position = "SELECT position FROM egret.document_owner";
     let before = world.number(position).await;
     let same = json!({"name": "Kennedy", "faa": "JFK"});
     world.post("airports", &same).await.unwrap();
-    world.put("airports", made.id, &same, Condition::Always).await.unwrap();
+    world
+        .put("airports", made.id, &same, Condition::Always)
+        .await
+        .unwrap();
     assert_eq!(world.number(position).await, before);
     world.stop().await;
 }
@@ -82,16 +154,32 @@ async fn an_unchanged_document_writes_nothing() {
 async fn tenants_have_documents_of_their_own() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    let made = world.post("airports", &json!({"faa": "JFK"})).await.unwrap();
+    let made = world
+        .post("airports", &json!({"faa": "JFK"}))
+        .await
+        .unwrap();
     let other = egret_documents::Caller {
         tenant: "other".to_owned(),
         ..world.caller.clone()
     };
-    let world = World { caller: other, ..world };
+    let world = World {
+        caller: other,
+        ..world
+    };
     assert_eq!(code(world.get("airports", made.id).await), "not_found");
     assert_eq!(code(world.delete("airports", made.id).await), "not_found");
-    assert_eq!(code(world.post("flights", &json!({"number": 1, "origin": "JFK"})).await), "unresolved_reference");
-    let own = world.post("airports", &json!({"faa": "JFK"})).await.unwrap();
+    assert_eq!(
+        code(
+            world
+                .post("flights", &json!({"number": 1, "origin": "JFK"}))
+                .await
+        ),
+        "unresolved_reference"
+    );
+    let own = world
+        .post("airports", &json!({"faa": "JFK"}))
+        .await
+        .unwrap();
     assert_eq!(own.done, Done::Created);
     world.stop().await;
 }

@@ -8,7 +8,9 @@ use super::*;
 
 #[test]
 fn numbers_only_grow_whatever_the_clock_does() {
-    let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(1_700_000_000_000_000)));
+    let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(
+        1_700_000_000_000_000,
+    )));
     let ids = Ids::new(clock.clone(), Arc::new(SeededEntropy::new(1)));
     let mut before = 0;
     let mut seen = HashSet::new();
@@ -30,7 +32,9 @@ fn numbers_only_grow_whatever_the_clock_does() {
 
 #[test]
 fn numbers_go_on_behind_those_that_are_there() {
-    let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(1_700_000_000_000_000)));
+    let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(
+        1_700_000_000_000_000,
+    )));
     let ids = Ids::new(clock, Arc::new(SeededEntropy::new(1)));
     let late = 1_900_000_000_000_i64 << 16 | 0x7fff;
     ids.begin_after(late);
