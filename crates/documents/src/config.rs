@@ -19,6 +19,10 @@ egret_base::settings! {
         document_bytes_max: Size = Size::mib(1),
         /// Names of documents that are remembered, so that references to them need no look-up; one takes about 60 bytes.
         names_max: u32 = 500_000,
+        /// Operations of a batch.
+        batch_max: u32 = 1_000,
+        /// Documents that may change with one identity that does.
+        cascade_max: u32 = 100_000,
         /// Collections in a database.
         collections_max: u32 = 500,
         /// How long another Egret's answer is waited for before its session is taken for lost.

@@ -65,6 +65,26 @@ pub enum DocumentsError {
         /// The collection.
         collection: CollectionName,
     },
+    /// Writes that are done all or none are about one document.
+    #[error("operation {before} is about the same document or identity: each may be in one operation only")]
+    Twice {
+        /// The place of the earlier one.
+        before: usize,
+    },
+    /// A batch has too many operations.
+    #[error("a batch may have {batch_max} operations, `documents.batch_max`, and this one has {operations}")]
+    BatchTooLarge {
+        /// How many it has.
+        operations: usize,
+        /// How many it may have.
+        batch_max: u32,
+    },
+    /// Too many documents follow from the change of an identity.
+    #[error("more than {cascade_max} documents would have to change with this identity, `documents.cascade_max`")]
+    CascadeTooLarge {
+        /// How many may.
+        cascade_max: u32,
+    },
     /// The condition of the request does not hold.
     #[error("{}", at_version(.at))]
     VersionMismatch {
@@ -218,6 +238,12 @@ impl DocumentsError {
         matches!(self, Self::Server { is_lost: true, .. })
     }
 
+    /// Whether it is about what was to be written, and not about all that waits.
+    pub(crate) fn is_of_write(&self) -> bool {
+        let kind = self.kind();
+        !matches!(kind, Kind::Unavailable | Kind::LimitReached) || matches!(self, Self::CascadeTooLarge { .. })
+    }
+
     /// A document that is wrong at one place.
     pub(crate) fn violation(violation: Violation) -> Self {
         Self::ValidationFailed {
@@ -231,15 +257,15 @@ impl Coded for DocumentsError {
         match self {
             Self::DefinitionInvalid { .. } => "definition_invalid",
             Self::ValidationFailed { .. } => "validation_failed",
-            Self::PayloadTooLarge { .. } => "payload_too_large",
+            Self::PayloadTooLarge { .. } | Self::BatchTooLarge { .. } => "payload_too_large",
             Self::UnresolvedReference { .. } => "unresolved_reference",
             Self::StillReferenced { .. } => "still_referenced",
-            Self::IdentityConflict { .. } => "identity_conflict",
+            Self::IdentityConflict { .. } | Self::Twice { .. } => "identity_conflict",
             Self::IdentityImmutable { .. } => "identity_immutable",
             Self::VersionMismatch { .. } => "version_mismatch",
             Self::NotFound { .. } => "not_found",
             Self::NoCollection { .. } | Self::NoDocuments { .. } => "collection_not_found",
-            Self::TooManyCollections { .. } => "limit_exceeded",
+            Self::TooManyCollections { .. } | Self::CascadeTooLarge { .. } => "limit_exceeded",
             Self::Overloaded { .. } => "overloaded",
             Self::OwnedElsewhere { .. } => "documents_owned_elsewhere",
             Self::Unreachable | Self::Stopping => "unavailable",
@@ -252,16 +278,19 @@ impl Coded for DocumentsError {
     fn kind(&self) -> Kind {
         match self {
             Self::DefinitionInvalid { .. } | Self::ValidationFailed { .. } => Kind::Invalid,
-            Self::PayloadTooLarge { .. } => Kind::TooLarge,
+            Self::PayloadTooLarge { .. } | Self::BatchTooLarge { .. } => Kind::TooLarge,
             Self::UnresolvedReference { .. }
             | Self::StillReferenced { .. }
-            | Self::IdentityConflict { .. } => Kind::Conflict,
+            | Self::IdentityConflict { .. }
+            | Self::Twice { .. } => Kind::Conflict,
             Self::IdentityImmutable { .. } | Self::Database { .. } => Kind::Invalid,
             Self::VersionMismatch { .. } => Kind::Mismatch,
             Self::NotFound { .. } | Self::NoCollection { .. } | Self::NoDocuments { .. } => {
                 Kind::NotFound
             }
-            Self::TooManyCollections { .. } | Self::Overloaded { .. } => Kind::LimitReached,
+            Self::TooManyCollections { .. }
+            | Self::CascadeTooLarge { .. }
+            | Self::Overloaded { .. } => Kind::LimitReached,
             Self::OwnedElsewhere { .. }
             | Self::Unreachable
             | Self::Stopping

@@ -48,7 +48,7 @@ impl Metrics {
     }
 
     /// A write was answered.
-    pub fn count(&self, told: &Result<Written, DocumentsError>) {
+    pub fn count(&self, told: Result<&Written, &DocumentsError>) {
         let outcome = match told {
             Ok(written) => written.done.as_str(),
             Err(error) => error.code(),

@@ -45,6 +45,8 @@ pub enum ChangeKind {
     Update,
     /// It is gone.
     Delete,
+    /// It has another identity, and another body with it.
+    Identity,
 }
 
 impl ChangeKind {
@@ -54,6 +56,7 @@ impl ChangeKind {
             Self::Create => b'c',
             Self::Update => b'u',
             Self::Delete => b'd',
+            Self::Identity => b'i',
         };
         letter.cast_signed()
     }

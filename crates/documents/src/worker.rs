@@ -1,10 +1,12 @@
 //! The loops of the engine: who writes in a database, what is written, what is read.
 
+pub mod catalogue;
 pub mod ids;
 pub mod keeper;
 mod lookup;
 mod names;
 pub mod reader;
+mod rename;
 mod session;
-mod step;
+pub mod step;
 pub mod writer;

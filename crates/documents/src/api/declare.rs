@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use egret_postgres::tokio_postgres::Transaction;
 
-use super::catalogue::Catalogue;
-use super::{Caller, Documents, lock};
+use super::{Caller, Documents};
 use crate::core::collection::Collection;
 use crate::core::compatibility::Changes;
-use crate::core::definition::{self, Given};
+use crate::core::definition;
 use crate::core::group::Declared;
 use crate::error::DocumentsError;
-use crate::model::{CollectionName, Violation};
+use crate::model::CollectionName;
 use crate::store::{collections, install};
+use crate::worker::catalogue::Catalogue;
 
 /// What became of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,6 @@ impl Documents {
         file: &[u8],
     ) -> Result<Vec<Applied>, DocumentsError> {
         let given = definition::read(file)?;
-        refuse_mutable(&given)?;
         let options = &self.inner.options;
         let database = options.databases.choose(caller.database.as_deref()).await?;
         let mut client = options.databases.client(&database).await?;
@@ -90,21 +89,8 @@ impl Documents {
         let catalogue = Arc::new(Catalogue::read(&transaction).await?);
         transaction.commit().await?;
         let kept = self.keep(&database).await?;
-        *lock(&kept.catalogue) = catalogue;
+        kept.keeper.writer.set_catalogue(catalogue);
         Ok(applied)
-    }
-}
-
-/// Identities do not change.
-fn refuse_mutable(given: &[Given]) -> Result<(), DocumentsError> {
-    let mutable = given.iter().filter(|one| one.definition.identity_mutable);
-    let what = "identities of documents do not change: leave it out";
-    let violations: Vec<Violation> = mutable
-        .map(|one| Violation::new(format!("{}/identity_mutable", one.pointer), what))
-        .collect();
-    match violations.is_empty() {
-        true => Ok(()),
-        false => Err(DocumentsError::DefinitionInvalid { violations }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the doors call.
 
-mod catalogue;
+mod batch;
 mod declare;
 
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+pub use self::batch::{Act, Operation, Refused};
 pub use self::declare::{Applied, Outcome};
 
-use self::catalogue::Catalogue;
 use crate::config::DocumentsConfig;
 use crate::core::decide::Condition;
 use crate::core::group::{Asked, Declared, What};
@@ -24,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::model::{CollectionName, DocumentId, TenantId, Written};
 use crate::store::read::Stored;
 use crate::store::{collections, install};
+use crate::worker::catalogue::Catalogue;
 use crate::worker::ids::Ids;
 use crate::worker::keeper::{Keeper, Standing};
 use crate::worker::reader::Reader;
@@ -59,7 +60,6 @@ struct Inner {
 struct Kept {
     keeper: Arc<Keeper>,
     reader: Arc<Reader>,
-    catalogue: Mutex<Arc<Catalogue>>,
     tenants: Mutex<BTreeMap<String, TenantId>>,
 }
 
@@ -132,10 +132,13 @@ impl Documents {
     ) -> Result<Written, DocumentsError> {
         let kept = self.kept(caller).await?;
         let declared = kept.declared(collection)?;
-        let bytes_max = self.inner.options.config.document_bytes_max.bytes() as usize;
-        let draft = declared.collection.read(body, bytes_max)?;
+        let draft = declared.collection.read(body, self.document_bytes_max())?;
         let what = What::Put(id, Box::new(draft));
         self.write(&kept, caller, declared, what, condition).await
+    }
+
+    fn document_bytes_max(&self) -> usize {
+        self.inner.options.config.document_bytes_max.bytes() as usize
     }
 
     /// Deletes a document to which nothing refers.
@@ -150,8 +153,7 @@ impl Documents {
     ) -> Result<Written, DocumentsError> {
         let kept = self.kept(caller).await?;
         let declared = kept.declared(collection)?;
-        self.write(&kept, caller, declared, What::Remove(id), condition)
-            .await
+        self.write(&kept, caller, declared, What::Remove(id), condition).await
     }
 
     async fn write(
@@ -250,13 +252,12 @@ impl Documents {
             return Ok(kept.clone());
         }
         let ids = Ids::new(clock.clone(), entropy.clone());
-        let writer = Writer::new(config.clone(), inner.metrics.clone(), ids);
+        let writer = Writer::new(config.clone(), inner.metrics.clone(), ids, catalogue);
         let keeper = Keeper::new(database, databases.clone(), config.clone(), writer);
         let reader = Reader::new(database, databases.clone(), config.waiting_max);
         let kept = Arc::new(Kept {
             keeper: Arc::new(keeper),
             reader: Arc::new(reader),
-            catalogue: Mutex::new(catalogue),
             tenants: Mutex::new(tenants),
         });
         let mut tasks = lock(&inner.tasks);
@@ -280,7 +281,7 @@ impl Documents {
 
 impl Kept {
     fn declared(&self, collection: &CollectionName) -> Result<Arc<Declared>, DocumentsError> {
-        let found = lock(&self.catalogue).declared(collection);
+        let found = self.keeper.writer.catalogue().declared(collection);
         found.ok_or_else(|| DocumentsError::NoCollection {
             collection: collection.clone(),
         })

@@ -1,5 +1,7 @@
 //! A collection with everything prepared that is needed for each of its documents.
 
+mod rename;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use crate::core::path::{self, Path, Segment};
 use crate::core::schema::Schema;
 use crate::error::DocumentsError;
 use crate::model::{AliasId, CollectionName, Violation};
+
+pub use rename::Renamed;
 
 /// References of one document, at most: each is an edge to be written and looked after.
 pub const DOCUMENT_REFERENCES_MAX: usize = 10_000;

@@ -95,6 +95,8 @@ pub struct Wanted<'a> {
     pub targets: &'a [Option<i64>],
     /// Whether the body is as it is there.
     pub is_same: bool,
+    /// Whether the collection allows another identity.
+    pub is_mutable: bool,
 }
 
 /// What becomes of a write.
@@ -111,6 +113,13 @@ pub enum Verdict {
     Unresolved(Vec<usize>),
     /// The identity may not change.
     Immutable,
+    /// It gets another identity, and with it all that refer to it get another body.
+    Rename,
+    /// An earlier one of those that are done together is about the same document or identity.
+    Twice {
+        /// Its place.
+        before: usize,
+    },
     /// Another document is called so, in its collection or in an abstract one.
     Taken {
         /// Which of the names.
@@ -141,7 +150,10 @@ pub fn put(
         return Verdict::Mismatch { at };
     }
     if present.is_some_and(|present| present.names != wanted.names) {
-        return Verdict::Immutable;
+        return match wanted.is_mutable {
+            true => Verdict::Rename,
+            false => Verdict::Immutable,
+        };
     }
     if present.is_some() && wanted.is_same {
         // Its references were to something when it was written, and nothing of that has gone since.

@@ -1,4 +1,4 @@
-//! What single writes of a group claim, and what becomes of them.
+//! A write: what it claims, what it meets, and what becomes of it.
 
 use std::sync::Arc;
 
@@ -28,6 +28,19 @@ impl Declared {
         let alias = families.map(|family| Ok(family.alias(&family.identity(body)?)));
         alias.collect()
     }
+}
+
+/// What there is of all that a write is about.
+#[derive(Debug, Default)]
+pub struct Met {
+    /// The document that it is about.
+    pub present: Option<Present>,
+    /// Whether its body is as it is to be.
+    pub is_same: bool,
+    /// For each name the number of the document that is called so.
+    pub taken: Vec<Option<i64>>,
+    /// For each reference the number of the document that it is to.
+    pub targets: Vec<Option<i64>>,
 }
 
 /// A write, as it was asked for.
@@ -123,6 +136,7 @@ impl Asked {
                     taken,
                     targets,
                     is_same,
+                    is_mutable: self.declared.collection.definition().identity_mutable,
                 };
                 put(present, &wanted, &self.condition, id.is_some())
             }

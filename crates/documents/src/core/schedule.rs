@@ -39,7 +39,18 @@ impl Claims {
         }
     }
 
-    fn extend(&mut self, more: Self) {
+    /// Each key once: whoever has one for himself may rely on it.
+    pub fn normalize(&mut self) {
+        self.alone.sort_unstable();
+        self.alone.dedup();
+        self.shared.sort_unstable();
+        self.shared.dedup();
+        let alone = &self.alone;
+        self.shared.retain(|key| alone.binary_search(key).is_err());
+    }
+
+    /// Takes more on.
+    pub fn extend(&mut self, more: Self) {
         self.everything |= more.everything;
         self.alone.extend(more.alone);
         self.shared.extend(more.shared);
@@ -55,6 +66,8 @@ pub struct Ticket(u64);
 pub struct Taken<T> {
     /// Its place.
     pub ticket: Ticket,
+    /// How many writes it counts as.
+    pub weight: usize,
     /// It.
     pub write: T,
 }
@@ -122,6 +135,7 @@ impl Held {
 #[derive(Debug)]
 struct Waiting<T> {
     claims: Claims,
+    weight: usize,
     write: T,
     /// Whether it had to wait for another one.
     is_deferred: bool,
@@ -131,6 +145,7 @@ struct Waiting<T> {
 #[derive(Debug)]
 pub struct Schedule<T> {
     waiting: BTreeMap<Ticket, Waiting<T>>,
+    waiting_weight: usize,
     running: HashMap<Ticket, Claims>,
     held: Held,
     next: u64,
@@ -141,6 +156,7 @@ impl<T> Default for Schedule<T> {
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
+            waiting_weight: 0,
             running: HashMap::new(),
             held: Held::default(),
             next: 0,
@@ -152,7 +168,7 @@ impl<T> Default for Schedule<T> {
 impl<T> Schedule<T> {
     /// How many wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting_weight
     }
 
     /// How many run.
@@ -165,27 +181,32 @@ impl<T> Schedule<T> {
         self.deferred
     }
 
-    /// A write that came.
-    pub fn push(&mut self, claims: Claims, write: T) {
+    /// A write that came, or several that are done together.
+    pub fn push(&mut self, claims: Claims, weight: usize, write: T) {
         let ticket = Ticket(self.next);
         self.next += 1;
-        self.waiting.insert(
-            ticket,
-            Waiting {
-                claims,
-                write,
-                is_deferred: false,
-            },
-        );
+        let one = Waiting {
+            claims,
+            weight,
+            write,
+            is_deferred: false,
+        };
+        self.wait(ticket, one);
+    }
+
+    fn wait(&mut self, ticket: Ticket, one: Waiting<T>) {
+        self.waiting_weight += one.weight;
+        self.waiting.insert(ticket, one);
     }
 
     /// The next group: of those that wait the first that conflict with nothing that runs, with none in the group, and with none that came
-    /// earlier and wait on; `most` of them at most.
+    /// earlier and wait on; `most` of them at most, or one that counts as more.
     pub fn take(&mut self, most: usize) -> Vec<Taken<T>> {
-        let mut tickets = Vec::new();
+        let (mut tickets, mut weight) = (Vec::new(), 0);
         let mut blocked = Blocked::default();
         for (ticket, one) in &mut self.waiting {
-            if tickets.len() == most || blocked.everything || self.held.everything {
+            let is_full = !tickets.is_empty() && weight + one.weight > most;
+            if is_full || blocked.everything || self.held.everything {
                 break;
             }
             let is_alone = self.running.is_empty() && tickets.is_empty();
@@ -195,6 +216,7 @@ impl<T> Schedule<T> {
             if is_free {
                 self.held.hold(&one.claims);
                 tickets.push(*ticket);
+                weight += one.weight;
                 continue;
             }
             if !one.is_deferred {
@@ -209,8 +231,10 @@ impl<T> Schedule<T> {
                 .remove(&ticket)
                 .expect("it has just been found there");
             self.running.insert(ticket, one.claims);
+            self.waiting_weight -= one.weight;
             Taken {
                 ticket,
+                weight: one.weight,
                 write: one.write,
             }
         });
@@ -223,6 +247,9 @@ impl<T> Schedule<T> {
         let Some(has) = self.running.get_mut(&ticket) else {
             return false;
         };
+        if has.everything {
+            return true;
+        }
         more.alone.retain(|key| !has.alone.contains(key));
         more.shared
             .retain(|key| !has.shared.contains(key) && !has.alone.contains(key));
@@ -241,10 +268,17 @@ impl<T> Schedule<T> {
         self.deferred += 1;
         let one = Waiting {
             claims,
+            weight: taken.weight,
             write: taken.write,
             is_deferred: true,
         };
-        self.waiting.insert(taken.ticket, one);
+        self.wait(taken.ticket, one);
+    }
+
+    /// Whether a write that runs does so alone.
+    pub fn has_everything(&self, ticket: Ticket) -> bool {
+        let claims = self.running.get(&ticket);
+        claims.is_some_and(|claims| claims.everything)
     }
 
     /// A write has ended.
@@ -255,6 +289,7 @@ impl<T> Schedule<T> {
     /// All that wait, which then do so no more.
     pub fn drain(&mut self) -> Vec<T> {
         let waiting = std::mem::take(&mut self.waiting);
+        self.waiting_weight = 0;
         waiting.into_values().map(|one| one.write).collect()
     }
 

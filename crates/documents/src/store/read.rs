@@ -36,14 +36,14 @@ pub const RESOLVE: &str = "SELECT w.place::integer, a.number \
      JOIN egret.document_alias AS a ON a.tenant_id = w.tenant_id AND a.alias = w.alias";
 
 /// Who refers to documents: for each the first, and how many there are, of which no more are counted than one over a limit. A document that
-/// refers to itself does not count.
+/// refers to itself does not count, nor do those that let go what they refer to.
 pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.collection_id, d.id \
      FROM unnest($1::integer[], $2::bigint[]) WITH ORDINALITY AS w (tenant_id, number, place) \
      CROSS JOIN LATERAL (SELECT count(*) AS referrers FROM ( \
          SELECT FROM egret.document_edge AS e \
-         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number LIMIT $4::bigint + 1) AS e) AS counted \
+         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number AND e.source <> ALL ($5) LIMIT $4::bigint + 1) AS e) AS counted \
      CROSS JOIN LATERAL (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
-         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number ORDER BY e.source LIMIT $3::bigint) AS first \
+         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number AND e.source <> ALL ($5) ORDER BY e.source LIMIT $3::bigint) AS first \
      JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source";
 
 /// A document as it is stored.
@@ -155,7 +155,7 @@ pub async fn resolve(
     Ok(all)
 }
 
-/// Who refers to documents: of each at most `first_max` are named and `count_max` counted.
+/// Who refers to documents, those that `let_go` aside: of each at most `first_max` are named and `count_max` counted.
 ///
 /// # Errors
 /// What the server says.
@@ -163,10 +163,12 @@ pub async fn referrers(
     client: &Client,
     statement: &Statement,
     (tenants, numbers): (&[i32], &[i64]),
+    let_go: &[i64],
     (first_max, count_max): (i64, i64),
 ) -> Result<Vec<Referrers>, PgError> {
     let mut all = vec![Referrers::default(); numbers.len()];
-    let values: [&(dyn ToSql + Sync); 4] = [&tenants, &numbers, &first_max, &count_max];
+    let values: [&(dyn ToSql + Sync); 5] =
+        [&tenants, &numbers, &first_max, &count_max, &let_go];
     for row in client.query(statement, &values).await? {
         let one = &mut all[place(&row)];
         let count: i64 = row.get(1);
@@ -194,4 +196,27 @@ impl<'a> FromSql<'a> for Text {
     fn accepts(kind: &Type) -> bool {
         *kind == Type::JSONB
     }
+}
+
+/// The documents that refer to one, in the order of their numbers from `after` on.
+pub fn referring_sql() -> String {
+    format!(
+        "SELECT 1, {COLUMNS} FROM (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
+             WHERE e.tenant_id = $1 AND e.target = $2 AND e.source > $3 ORDER BY e.source LIMIT $4) AS e \
+         JOIN egret.document AS d ON d.tenant_id = $1 AND d.collection_id = e.collection_id AND d.number = e.source ORDER BY e.source"
+    )
+}
+
+/// A page of the documents that refer to one.
+///
+/// # Errors
+/// What the server says.
+pub async fn referring(
+    client: &Client,
+    statement: &Statement,
+    (tenant, target): (i32, i64),
+    (after, limit): (i64, i64),
+) -> Result<Vec<Stored>, PgError> {
+    let rows = client.query(statement, &[&tenant, &target, &after, &limit]).await?;
+    Ok(rows.iter().map(Stored::of).collect())
 }

@@ -7,24 +7,11 @@ use uuid::Uuid;
 use super::names::Names;
 use super::session::Session;
 use crate::core::decide::Present;
-use crate::core::group::{Asked, What};
+use crate::core::group::{Asked, Declared, Met, What};
 use crate::core::identity::is_same;
 use crate::error::DocumentsError;
 use crate::model::DocumentId;
 use crate::store::read::Stored;
-
-/// What there is of all that a write is about.
-#[derive(Debug, Default)]
-pub struct Met {
-    /// The document that it is about.
-    pub present: Option<Present>,
-    /// Whether its body is as it is to be.
-    pub is_same: bool,
-    /// For each name the number of the document that is called so.
-    pub taken: Vec<Option<i64>>,
-    /// For each reference the number of the document that it is to.
-    pub targets: Vec<Option<i64>>,
-}
 
 /// The question behind a number that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -145,9 +132,9 @@ impl Lookup {
             if stored.collection == asked.declared.id
                 && asked.document().is_none_or(|id| id == stored.id)
             {
-                let (present, is_same_body) = present(asked, stored)?;
+                let (present, body) = present(&asked.declared, stored)?;
                 met.present = Some(present);
-                met.is_same = is_same_body;
+                met.is_same = asked.draft().is_some_and(|draft| is_same(&draft.body, &body));
             }
         }
         for ((at, slot), number) in self.numbers.of.iter().zip(numbers) {
@@ -160,19 +147,18 @@ impl Lookup {
     }
 }
 
-/// A document that a write is about, and whether its body is as it is to be.
-fn present(asked: &Asked, stored: Stored) -> Result<(Present, bool), DocumentsError> {
+/// A document that is stored, and its body.
+///
+/// # Errors
+/// It is no document of the collection.
+pub fn present(declared: &Declared, stored: Stored) -> Result<(Present, Value), DocumentsError> {
     let damaged = |what: String| DocumentsError::Damaged {
         id: stored.id,
         what,
     };
-    let body: Value =
-        serde_json::from_str(&stored.body).map_err(|error| damaged(error.to_string()))?;
-    let names = asked.declared.names(&body);
+    let body: Value = serde_json::from_str(&stored.body).map_err(|error| damaged(error.to_string()))?;
+    let names = declared.names(&body);
     let names = names.map_err(|violation| damaged(violation.to_string()))?;
-    let is_same = asked
-        .draft()
-        .is_some_and(|draft| is_same(&draft.body, &body));
     let present = Present {
         collection: stored.collection,
         id: stored.id,
@@ -180,5 +166,5 @@ fn present(asked: &Asked, stored: Stored) -> Result<(Present, bool), DocumentsEr
         targets: stored.targets,
         names,
     };
-    Ok((present, is_same))
+    Ok((present, body))
 }

@@ -1,7 +1,7 @@
 //! A session that reads and writes documents, with its statements prepared.
 
 use egret_postgres::tokio_postgres::{Client, Statement};
-use futures_util::future::try_join5;
+use futures_util::future::try_join_all;
 use uuid::Uuid;
 
 use crate::error::DocumentsError;
@@ -19,6 +19,7 @@ pub struct Session {
     by_number: Statement,
     resolve: Statement,
     referrers: Statement,
+    referring: Statement,
     write: Statement,
 }
 
@@ -29,25 +30,24 @@ impl Session {
     /// What the server says.
     pub async fn new(client: Client) -> Result<Self, DocumentsError> {
         client.batch_execute(SETTINGS).await?;
-        let (by_alias, by_number, write) = (
+        let sql = [
             read::by_alias_sql(),
             read::by_number_sql(),
+            read::RESOLVE.to_owned(),
+            read::REFERRERS.to_owned(),
+            read::referring_sql(),
             write::write_sql(),
-        );
-        let (by_alias, by_number, resolve, referrers, write) = try_join5(
-            client.prepare(&by_alias),
-            client.prepare(&by_number),
-            client.prepare(read::RESOLVE),
-            client.prepare(read::REFERRERS),
-            client.prepare(&write),
-        )
-        .await?;
+        ];
+        let prepared = try_join_all(sql.iter().map(|sql| client.prepare(sql))).await?;
+        let [by_alias, by_number, resolve, referrers, referring, write] =
+            <[Statement; 6]>::try_from(prepared).expect("each is prepared");
         Ok(Self {
             client,
             by_alias,
             by_number,
             resolve,
             referrers,
+            referring,
             write,
         })
     }
@@ -94,19 +94,32 @@ impl Session {
         }
     }
 
-    /// Who refers to documents: of each the first so many, and how many there are, counted so far.
+    /// Who refers to documents, those aside that let them go: of each the first so many, and how many there are, counted so far.
     ///
     /// # Errors
     /// What the server says.
     pub async fn referrers(
         &self,
         asked: (&[i32], &[i64]),
+        let_go: &[i64],
         bounds: (i64, i64),
     ) -> Result<Vec<Referrers>, DocumentsError> {
         match asked.1.is_empty() {
             true => Ok(Vec::new()),
-            false => Ok(read::referrers(&self.client, &self.referrers, asked, bounds).await?),
+            false => Ok(read::referrers(&self.client, &self.referrers, asked, let_go, bounds).await?),
         }
+    }
+
+    /// Documents that refer to one, in the order of their numbers from one on.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn referring(
+        &self,
+        target: (i32, i64),
+        page: (i64, i64),
+    ) -> Result<Vec<Stored>, DocumentsError> {
+        Ok(read::referring(&self.client, &self.referring, target, page).await?)
     }
 
     /// Writes, in one transaction.

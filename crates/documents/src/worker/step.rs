@@ -1,15 +1,16 @@
-//! A write of a group on its way: what becomes of it, and what is written for it.
+//! Writes of a group on their way: what becomes of them, and what is written for them.
 
-use super::ids::Ids;
-use super::lookup::Met;
+use tokio::sync::oneshot;
+
 use super::names::Names;
+use super::rename::Moved;
 use super::session::Session;
-use super::writer::Pending;
+use crate::core::bundle::Fate;
 use crate::core::decide::{Present, Verdict};
-use crate::core::group::Asked;
+use crate::core::group::{Asked, Met};
 use crate::core::schedule::Taken;
 use crate::error::DocumentsError;
-use crate::model::{ChangeKind, DocumentId, Done, Written};
+use crate::model::{ChangeKind, Done, Written};
 use crate::store::write::{Content, Writes};
 
 /// So many of those who refer to a document are named where it cannot go.
@@ -18,110 +19,152 @@ const REFERRERS_NAMED: i64 = 20;
 /// So many of them are counted.
 const REFERRERS_COUNTED: i64 = 10_000;
 
-/// See the module.
-pub struct Step {
-    /// The write.
-    pub taken: Taken<Pending>,
-    /// What becomes of it.
-    pub fate: Fate,
+/// Writes that wait for their answer: one, or several that are done all or none.
+pub struct Pending {
+    /// They.
+    pub asked: Vec<Asked>,
+    /// Who waits.
+    pub reply: oneshot::Sender<Told>,
 }
 
-/// What becomes of a write.
-pub enum Fate {
+/// What became of them.
+pub type Told = Result<Vec<Written>, Refusal>;
+
+/// Why none of several was done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// The place of the one that could not be.
+    pub place: usize,
+    /// Why.
+    pub error: DocumentsError,
+}
+
+/// See the module.
+pub struct Step {
+    /// The writes.
+    pub taken: Taken<Pending>,
+    /// What each has met.
+    pub met: Vec<Met>,
+    /// What becomes of them.
+    pub fate: Fates,
+}
+
+/// What becomes of the writes of a step.
+pub enum Fates {
     /// Nothing is written.
-    Told(Result<Written, DocumentsError>),
-    /// A new document.
-    Create(DocumentId, Vec<i64>),
-    /// Another body.
-    Change(Present, Vec<i64>),
-    /// A document goes.
-    Remove(Present),
+    Told(Told),
+    /// Each for itself.
+    Write(Vec<Fate>),
+    /// A document gets another identity, and others another body.
+    Move(Vec<Moved>),
 }
 
 impl Step {
-    /// Decides on a write.
-    pub fn decide(taken: Taken<Pending>, met: Met, ids: &Ids) -> Self {
-        let asked = &taken.write.asked;
-        let verdict = asked.decide(
-            met.present.as_ref(),
-            (&met.taken, &met.targets),
-            met.is_same,
-        );
-        let there = met.present;
-        let fate = match (verdict, there) {
-            (Verdict::Create(targets), _) => Fate::Create(ids.next(), targets),
-            (Verdict::Change(targets), Some(present)) => Fate::Change(present, targets),
-            (Verdict::Remove, Some(present)) => Fate::Remove(present),
-            (Verdict::Unchanged, Some(present)) => Fate::Told(Ok(Written {
-                id: present.id,
-                version: present.version,
-                done: Done::Unchanged,
-            })),
-            (verdict, _) => Fate::Told(Err(refusal(asked, verdict))),
-        };
-        Self { taken, fate }
+    /// Nothing is written, for this reason.
+    pub fn refuse(&mut self, place: usize, error: DocumentsError) {
+        self.fate = Fates::Told(Err(Refusal { place, error }));
     }
 
-    fn asked(&self) -> &Asked {
-        &self.taken.write.asked
+    /// Whether nothing is written for it.
+    pub fn is_silent(&self) -> bool {
+        match &self.fate {
+            Fates::Told(_) => true,
+            Fates::Write(fates) => fates.iter().all(|fate| *fate == Fate::Unchanged),
+            Fates::Move(_) => false,
+        }
     }
 
     /// Adds what is written for it.
     pub fn write(&self, writes: &mut Writes) {
-        let asked = self.asked();
-        let declared = &asked.declared;
-        let place = (asked.tenant, declared.id);
-        match (&self.fate, asked.draft()) {
-            (Fate::Create(id, targets), Some(draft)) => {
-                let number = id.number();
-                for alias in &draft.aliases {
-                    writes.name(place, *alias, number);
-                }
-                writes.create(place, *id, content(asked, &draft.text, targets));
-                writes.tell(ChangeKind::Create, place, *id, 1);
+        match &self.fate {
+            Fates::Told(_) => {}
+            Fates::Move(all) => {
+                let asked = &self.taken.write.asked[0];
+                all.iter().for_each(|moved| moved.write(asked, writes));
             }
-            (Fate::Change(present, targets), Some(draft)) => {
-                let number = present.id.number();
-                let content = content(asked, &draft.text, targets);
-                writes.change(place, number, &present.targets, content);
-                writes.tell(ChangeKind::Update, place, present.id, present.version + 1);
+            Fates::Write(fates) => {
+                let each = self.taken.write.asked.iter().zip(&self.met).zip(fates);
+                each.for_each(|((asked, met), fate)| write(asked, met, fate, writes));
             }
-            (Fate::Remove(present), _) => {
-                for alias in &present.names {
-                    writes.forget(asked.tenant, *alias);
-                }
-                writes.remove(place, present.id.number(), &present.targets);
-                writes.tell(ChangeKind::Delete, place, present.id, present.version);
-            }
-            _ => {}
         }
     }
 
     /// What there is to say once it is committed; remembers what is called how.
-    pub fn committed(self, names: &Names) -> (Taken<Pending>, Result<Written, DocumentsError>) {
+    pub fn committed(self, names: &Names) -> (Taken<Pending>, Told) {
         let asked = &self.taken.write.asked;
-        let written = |id, version, done| Ok(Written { id, version, done });
         let told = match self.fate {
-            Fate::Create(id, _) => {
-                for alias in asked.draft().iter().flat_map(|draft| &draft.aliases) {
-                    names.insert(asked.tenant, *alias, id.number());
-                }
-                written(id, 1, Done::Created)
+            Fates::Told(told) => told,
+            Fates::Move(all) => {
+                let written = all.first().map(Moved::written);
+                all.iter().for_each(|moved| moved.remember(asked[0].tenant, names));
+                Ok(written.into_iter().collect())
             }
-            Fate::Change(present, _) => written(present.id, present.version + 1, Done::Changed),
-            Fate::Remove(present) => {
-                for alias in &present.names {
-                    names.remove(asked.tenant, *alias);
-                }
-                written(present.id, present.version, Done::Removed)
+            Fates::Write(fates) => {
+                let each = asked.iter().zip(&self.met).zip(&fates);
+                Ok(each.map(|((asked, met), fate)| committed(asked, met, fate, names)).collect())
             }
-            Fate::Told(told) => told,
         };
         (self.taken, told)
     }
 }
 
-fn content(asked: &Asked, body: &str, targets: &[i64]) -> Content {
+fn write(asked: &Asked, met: &Met, fate: &Fate, writes: &mut Writes) {
+    let place = (asked.tenant, asked.declared.id);
+    match (fate, &met.present, asked.draft()) {
+        (Fate::Create(id, targets), _, Some(draft)) => {
+            for alias in &draft.aliases {
+                writes.name(place, *alias, id.number());
+            }
+            writes.create(place, *id, content(asked, &draft.text, targets));
+            writes.tell(ChangeKind::Create, place, *id, 1);
+        }
+        (Fate::Change(targets), Some(present), Some(draft)) => {
+            let content = content(asked, &draft.text, targets);
+            writes.change(place, present.id.number(), &present.targets, content);
+            writes.tell(ChangeKind::Update, place, present.id, present.version + 1);
+        }
+        (Fate::Remove, Some(present), _) => {
+            for alias in &present.names {
+                writes.forget(asked.tenant, *alias);
+            }
+            writes.remove(place, present.id.number(), &present.targets);
+            writes.tell(ChangeKind::Delete, place, present.id, present.version);
+        }
+        _ => {}
+    }
+}
+
+fn committed(asked: &Asked, met: &Met, fate: &Fate, names: &Names) -> Written {
+    if let Fate::Create(id, _) = fate {
+        for alias in asked.draft().iter().flat_map(|draft| &draft.aliases) {
+            names.insert(asked.tenant, *alias, id.number());
+        }
+        return Written {
+            id: *id,
+            version: 1,
+            done: Done::Created,
+        };
+    }
+    let present = met.present.as_ref().expect("what is not made is there");
+    let (version, done) = match fate {
+        Fate::Change(_) => (present.version + 1, Done::Changed),
+        Fate::Remove => (present.version, Done::Removed),
+        _ => (present.version, Done::Unchanged),
+    };
+    if done == Done::Removed {
+        for alias in &present.names {
+            names.remove(asked.tenant, *alias);
+        }
+    }
+    Written {
+        id: present.id,
+        version,
+        done,
+    }
+}
+
+/// What a document is to have in it.
+pub fn content(asked: &Asked, body: &str, targets: &[i64]) -> Content {
     Content {
         body: body.to_owned(),
         author: asked.author.clone(),
@@ -131,13 +174,12 @@ fn content(asked: &Asked, body: &str, targets: &[i64]) -> Content {
 }
 
 /// What is said of a write that is not done.
-fn refusal(asked: &Asked, verdict: Verdict) -> DocumentsError {
+pub fn refusal(asked: &Asked, verdict: Verdict) -> DocumentsError {
     let collection = &asked.declared.collection;
     match verdict {
         Verdict::Unresolved(places) => {
             let references = asked.draft().map(|draft| &draft.references);
-            let told =
-                references.map(|all| places.iter().map(|place| collection.tell(&all[*place])));
+            let told = references.map(|all| places.iter().map(|place| collection.tell(&all[*place])));
             DocumentsError::UnresolvedReference {
                 references: told.into_iter().flatten().collect(),
             }
@@ -149,6 +191,7 @@ fn refusal(asked: &Asked, verdict: Verdict) -> DocumentsError {
         Verdict::Taken { name } => DocumentsError::IdentityConflict {
             collection: collection.families()[name].collection.clone(),
         },
+        Verdict::Twice { before } => DocumentsError::Twice { before },
         _ => DocumentsError::NotFound {
             collection: collection.name().clone(),
             id: asked.document(),
@@ -156,24 +199,66 @@ fn refusal(asked: &Asked, verdict: Verdict) -> DocumentsError {
     }
 }
 
+/// A document that is to go: of which step, which of its writes.
+type Going = (usize, usize, i64);
+
 /// Keeps documents to which others refer from going. It is asked only now: whoever wants to refer to one waits since it is claimed.
 ///
 /// # Errors
 /// What the server says.
 pub async fn check_removals(session: &Session, steps: &mut [Step]) -> Result<(), DocumentsError> {
-    let (mut tenants, mut numbers, mut places) = (Vec::new(), Vec::new(), Vec::new());
-    for (place, step) in steps.iter().enumerate() {
-        if let Fate::Remove(present) = &step.fate {
-            tenants.push(step.asked().tenant.0);
-            numbers.push(present.id.number());
-            places.push(place);
+    let mut single = Vec::new();
+    for at in 0..steps.len() {
+        let going = going(at, &steps[at]);
+        if steps[at].taken.write.asked.len() == 1 {
+            single.extend(going);
+        } else if !going.is_empty() {
+            // What these let go does not count for them alone.
+            let let_go = let_go(&steps[at]);
+            check(session, steps, &going, &let_go).await?;
         }
     }
+    check(session, steps, &single, &[]).await
+}
+
+fn going(at: usize, step: &Step) -> Vec<Going> {
+    let Fates::Write(fates) = &step.fate else {
+        return Vec::new();
+    };
+    let each = fates.iter().zip(&step.met).enumerate();
+    let gone = each.filter(|(_, (fate, _))| **fate == Fate::Remove);
+    gone.filter_map(|(place, (_, met))| Some((at, place, met.present.as_ref()?.id.number())))
+        .collect()
+}
+
+/// The documents that a step writes anew or removes: what they refer to afterwards is there.
+fn let_go(step: &Step) -> Vec<i64> {
+    let Fates::Write(fates) = &step.fate else {
+        return Vec::new();
+    };
+    let each = fates.iter().zip(&step.met);
+    let written = each.filter(|(fate, _)| matches!(fate, Fate::Remove | Fate::Change(_)));
+    let number = |present: &Present| present.id.number();
+    written.filter_map(|(_, met)| met.present.as_ref().map(number)).collect()
+}
+
+async fn check(
+    session: &Session,
+    steps: &mut [Step],
+    going: &[Going],
+    let_go: &[i64],
+) -> Result<(), DocumentsError> {
+    let tenants: Vec<i32> = going
+        .iter()
+        .map(|(at, place, _)| steps[*at].taken.write.asked[*place].tenant.0)
+        .collect();
+    let numbers: Vec<i64> = going.iter().map(|(.., number)| *number).collect();
     let bounds = (REFERRERS_NAMED, REFERRERS_COUNTED);
-    let referrers = session.referrers((&tenants, &numbers), bounds).await?;
-    for (place, referrers) in places.into_iter().zip(referrers) {
-        if referrers.count > 0 {
-            steps[place].fate = Fate::Told(Err(DocumentsError::StillReferenced { referrers }));
+    let referrers = session.referrers((&tenants, &numbers), let_go, bounds).await?;
+    for ((at, place, _), referrers) in going.iter().zip(referrers) {
+        let is_refused = matches!(steps[*at].fate, Fates::Told(_));
+        if referrers.count > 0 && !is_refused {
+            steps[*at].refuse(*place, DocumentsError::StillReferenced { referrers });
         }
     }
     Ok(())

@@ -4,30 +4,25 @@
 //! which is its own transaction. Nobody is told before that has committed, and what a write claims is its own until then.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::ids::Ids;
-use super::lookup::{Lookup, Met};
+use super::catalogue::Catalogue;
+use super::lookup::Lookup;
 use super::names::Names;
+use super::rename;
 use super::session::Session;
-use super::step::{Fate, Step, check_removals};
+use super::step::{Fates, Pending, Refusal, Step, Told, check_removals, refusal};
 use crate::config::DocumentsConfig;
-use crate::core::group::Asked;
+use crate::core::bundle::{self, Fate};
+use crate::core::group::{Asked, Met};
 use crate::core::schedule::{Claims, Schedule, Taken};
 use crate::error::DocumentsError;
 use crate::metrics::Metrics;
 use crate::model::Written;
 use crate::store::write::Writes;
-
-/// A write that waits for its answer.
-pub struct Pending {
-    /// It.
-    pub asked: Asked,
-    /// Who waits.
-    pub reply: oneshot::Sender<Result<Written, DocumentsError>>,
-}
 
 type Group = Vec<Taken<Pending>>;
 
@@ -37,6 +32,7 @@ pub struct Writer {
     metrics: Metrics,
     names: Names,
     ids: Ids,
+    catalogue: Mutex<Arc<Catalogue>>,
     schedule: Mutex<Schedule<Pending>>,
     /// Something waits, or has ended.
     work: Notify,
@@ -54,16 +50,32 @@ pub enum Ended {
 
 impl Writer {
     /// One in which nothing waits.
-    pub fn new(config: DocumentsConfig, metrics: Metrics, ids: Ids) -> Self {
+    pub fn new(
+        config: DocumentsConfig,
+        metrics: Metrics,
+        ids: Ids,
+        catalogue: Arc<Catalogue>,
+    ) -> Self {
         Self {
             names: Names::new(config.names_max),
             config,
             metrics,
             ids,
+            catalogue: Mutex::new(catalogue),
             schedule: Mutex::default(),
             work: Notify::new(),
             groups: AtomicI64::new(0),
         }
+    }
+
+    /// The collections.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        lock(&self.catalogue).clone()
+    }
+
+    /// The collections are these now.
+    pub fn set_catalogue(&self, catalogue: Arc<Catalogue>) {
+        *lock(&self.catalogue) = catalogue;
     }
 
     /// Has a write done.
@@ -71,23 +83,59 @@ impl Writer {
     /// # Errors
     /// [`DocumentsError`]: nothing has changed then.
     pub async fn write(&self, asked: Asked) -> Result<Written, DocumentsError> {
-        let (reply, answer) = oneshot::channel();
-        let claims = asked.claims();
+        let told = self.write_all(vec![asked]).await;
+        let mut written = told.map_err(|refusal| refusal.error)?;
+        Ok(written.pop().expect("a write has an answer"))
+    }
+
+    /// Has several writes done, all or none.
+    ///
+    /// # Errors
+    /// [`Refusal`]: nothing has changed then.
+    pub async fn write_all(&self, asked: Vec<Asked>) -> Told {
+        let answer = self.push(vec![asked]);
+        let answer = answer.map_err(|error| Refusal { place: 0, error })?;
+        let answer = answer.into_iter().next().expect("one was pushed");
+        answered(answer).await
+    }
+
+    /// Has several writes done, each for itself: in this order where they conflict.
+    pub async fn write_each(&self, asked: Vec<Asked>) -> Vec<Result<Written, DocumentsError>> {
+        let count = asked.len();
+        let answers = match self.push(asked.into_iter().map(|one| vec![one]).collect()) {
+            Ok(answers) => answers,
+            Err(error) => return vec![Err(error); count],
+        };
+        let mut each = Vec::with_capacity(count);
+        for answer in answers {
+            let told = answered(answer).await.map_err(|refusal| refusal.error);
+            each.push(told.map(|written| written[0]));
+        }
+        each
+    }
+
+    fn push(&self, all: Vec<Vec<Asked>>) -> Result<Vec<oneshot::Receiver<Told>>, DocumentsError> {
+        let waiting_max = self.config.waiting_max;
+        let count: usize = all.iter().map(Vec::len).sum();
+        let claims: Vec<Claims> = all.iter().map(|asked| bundle::claims(asked)).collect();
+        let mut answers = Vec::with_capacity(all.len());
         {
             let mut schedule = self.schedule();
-            if schedule.waiting() >= self.config.waiting_max as usize {
-                return Err(DocumentsError::Overloaded {
-                    waiting_max: self.config.waiting_max,
-                });
+            if schedule.waiting() + count > waiting_max as usize {
+                return Err(DocumentsError::Overloaded { waiting_max });
             }
-            schedule.push(claims, Pending { asked, reply });
+            for (asked, claims) in all.into_iter().zip(claims) {
+                let (reply, answer) = oneshot::channel();
+                schedule.push(claims, asked.len(), Pending { asked, reply });
+                answers.push(answer);
+            }
         }
         self.work.notify_one();
-        answer.await.unwrap_or(Err(DocumentsError::Stopping))
+        Ok(answers)
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule<Pending>> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.schedule)
     }
 
     /// Writes go on from here: in a database that has documents up to this number, and that another Egret may have written to.
@@ -99,7 +147,8 @@ impl Writer {
     /// Answers all that wait that it cannot be done.
     pub fn give_up(&self, error: &DocumentsError) {
         for pending in self.schedule().drain() {
-            _ = pending.reply.send(Err(error.clone()));
+            let error = error.clone();
+            _ = pending.reply.send(Err(Refusal { place: 0, error }));
         }
     }
 
@@ -122,7 +171,8 @@ impl Writer {
                 }
                 continue;
             }
-            self.metrics.group_writes.observe(group.len() as f64);
+            let weight: usize = group.iter().map(|taken| taken.weight).sum();
+            self.metrics.group_writes.observe(weight as f64);
             // Another session may find more.
             self.work.notify_one();
             self.carry_out(session, epoch, group).await?;
@@ -133,50 +183,85 @@ impl Writer {
 
     async fn carry_out(&self, session: &Session, epoch: i64, group: Group) -> Result<(), Ended> {
         let mut lookup = Lookup::default();
-        for taken in &group {
-            lookup.add(&taken.write.asked, &self.names);
-        }
-        let asked: Vec<&Asked> = group.iter().map(|taken| &taken.write.asked).collect();
-        let met = match lookup.run(session, &asked).await {
-            Ok(met) => met,
+        let asked: Vec<&Asked> = group.iter().flat_map(|taken| &taken.write.asked).collect();
+        asked.iter().for_each(|asked| lookup.add(asked, &self.names));
+        let mut met = match lookup.run(session, &asked).await {
+            Ok(met) => met.into_iter(),
             Err(error) => {
                 self.put_back(group);
                 return Err(Ended::Session(error));
             }
         };
-        let (group, met) = self.claim(group, met);
-        let steps = group.into_iter().zip(met);
-        let mut steps: Vec<Step> = steps
-            .map(|(taken, met)| Step::decide(taken, met, &self.ids))
-            .collect();
-        if let Err(error) = check_removals(session, &mut steps).await {
+        let met_each = group.iter().map(|taken| met.by_ref().take(taken.write.asked.len()).collect());
+        let met_each: Vec<Vec<Met>> = met_each.collect();
+        let mut steps = self.claim(group, met_each);
+        steps.iter_mut().for_each(|step| self.decide(step));
+        if let Err(error) = self.finish_deciding(session, &mut steps).await {
             self.put_back(steps.into_iter().map(|step| step.taken).collect());
             return Err(Ended::Session(error));
         }
-        let (told, writes) = steps
-            .into_iter()
-            .partition(|step| matches!(step.fate, Fate::Told(_)));
-        self.finish(told);
+        let (silent, writes) = steps.into_iter().partition(Step::is_silent);
+        self.finish(silent);
         self.write_parts(session, epoch, writes).await
     }
 
     /// Leaves those out that have to wait after all: they are about documents that others write.
-    fn claim(&self, group: Group, met: Vec<Met>) -> (Group, Vec<Met>) {
+    fn claim(&self, group: Group, met: Vec<Vec<Met>>) -> Vec<Step> {
         let mut schedule = self.schedule();
-        let mut left = (Group::new(), Vec::new());
+        let mut left = Vec::new();
         for (taken, met) in group.into_iter().zip(met) {
-            let present = met.present.as_ref();
-            let more = present.map(|present| taken.write.asked.claims_of(present));
-            let more = more.unwrap_or_default();
-            match schedule.claim(taken.ticket, more.clone()) {
-                true => {
-                    left.0.push(taken);
-                    left.1.push(met);
+            let mut more = Claims::default();
+            for (asked, met) in taken.write.asked.iter().zip(&met) {
+                if let Some(present) = &met.present {
+                    more.extend(asked.claims_of(present));
                 }
+            }
+            match schedule.claim(taken.ticket, more.clone()) {
+                true => left.push(Step {
+                    taken,
+                    met,
+                    fate: Fates::Write(Vec::new()),
+                }),
                 false => schedule.put_back(taken, more),
             }
         }
         left
+    }
+
+    fn decide(&self, step: &mut Step) {
+        let asked = &step.taken.write.asked;
+        match bundle::decide(asked, &step.met, || self.ids.next()) {
+            Ok(fates) => step.fate = Fates::Write(fates),
+            Err((place, verdict)) => {
+                let error = refusal(&asked[place], verdict);
+                step.refuse(place, error);
+            }
+        }
+    }
+
+    /// What takes more questions: whether what is to go may, and what follows from another identity. That runs alone: whoever has not yet what
+    /// it takes waits once more.
+    async fn finish_deciding(&self, session: &Session, steps: &mut Vec<Step>) -> Result<(), DocumentsError> {
+        check_removals(session, steps).await?;
+        let is_rename = |step: &Step| matches!(&step.fate, Fates::Write(fates) if fates.contains(&Fate::Rename));
+        let renames: Vec<Step> = steps.extract_if(.., |step| is_rename(step)).collect();
+        for mut step in renames {
+            if !self.schedule().has_everything(step.taken.ticket) {
+                self.schedule().put_back(step.taken, Claims::everything());
+                continue;
+            }
+            let asked = &step.taken.write.asked[0];
+            match rename::cascade(session, &self.catalogue(), asked, &step.met[0], self.config.cascade_max).await {
+                Ok(all) => step.fate = Fates::Move(all),
+                Err(error) if error.is_of_session() => {
+                    self.put_back(vec![step.taken]);
+                    return Err(error);
+                }
+                Err(error) => step.refuse(0, error),
+            }
+            steps.push(step);
+        }
+        Ok(())
     }
 
     fn put_back(&self, group: Group) {
@@ -214,8 +299,7 @@ impl Writer {
                     parts.extend([other, part]);
                 }
                 Err(error) => {
-                    part.iter_mut()
-                        .for_each(|step| step.fate = Fate::Told(Err(error.clone())));
+                    part.iter_mut().for_each(|step| step.refuse(0, error.clone()));
                     self.finish(part);
                 }
             }
@@ -241,8 +325,23 @@ impl Writer {
         let mut schedule = self.schedule();
         for (taken, told) in done {
             schedule.release(taken.ticket);
-            self.metrics.count(&told);
+            match &told {
+                Ok(written) => written.iter().for_each(|one| self.metrics.count(Ok(one))),
+                Err(refusal) => self.metrics.count(Err(&refusal.error)),
+            }
             _ = taken.write.reply.send(told);
         }
     }
+}
+
+async fn answered(answer: oneshot::Receiver<Told>) -> Told {
+    let stopping = Refusal {
+        place: 0,
+        error: DocumentsError::Stopping,
+    };
+    answer.await.unwrap_or(Err(stopping))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -107,7 +107,7 @@ impl World {
                 AND d.collection_id = e.collection_id AND e.target = ANY (d.targets)))
             + (SELECT count(*) FROM egret.document AS d WHERE cardinality(d.targets) <>
                 (SELECT count(*) FROM egret.document_edge AS e WHERE e.tenant_id = d.tenant_id AND e.source = d.number))
-            + (SELECT count(*) FROM egret.document AS d WHERE 1 <>
+            + (SELECT count(*) FROM egret.document AS d WHERE 0 =
                 (SELECT count(*) FROM egret.document_alias AS a WHERE a.tenant_id = d.tenant_id AND a.number = d.number))
             + (SELECT count(*) FROM egret.document_alias AS a WHERE NOT EXISTS (
                 SELECT FROM egret.document AS d WHERE d.tenant_id = a.tenant_id AND d.number = a.number AND d.collection_id = a.collection_id))

@@ -25,6 +25,7 @@ fn wanted<'a>(names: &'a [AliasId], targets: &'a [Option<i64>]) -> Wanted<'a> {
         taken: &[],
         targets,
         is_same: false,
+        is_mutable: false,
     }
 }
 

@@ -33,9 +33,9 @@ fn names(taken: &[Taken<&'static str>]) -> Vec<&'static str> {
 #[test]
 fn writes_of_different_documents_are_a_group_and_of_the_same_are_not() {
     let mut schedule = Schedule::default();
-    schedule.push(alone(&[1]), "a");
-    schedule.push(alone(&[2]), "b");
-    schedule.push(alone(&[1]), "again a");
+    schedule.push(alone(&[1]), 1, "a");
+    schedule.push(alone(&[2]), 1, "b");
+    schedule.push(alone(&[1]), 1, "again a");
     let first = taken(&mut schedule);
     assert_eq!(names(&first), ["a", "b"]);
     assert!(taken(&mut schedule).is_empty());
@@ -47,10 +47,10 @@ fn writes_of_different_documents_are_a_group_and_of_the_same_are_not() {
 #[test]
 fn a_target_may_be_shared_and_its_removal_waits_and_is_waited_for() {
     let mut schedule = Schedule::default();
-    schedule.push(shared(&[7]), "refers");
-    schedule.push(shared(&[7]), "refers too");
-    schedule.push(alone(&[7]), "removes");
-    schedule.push(shared(&[7]), "refers later");
+    schedule.push(shared(&[7]), 1, "refers");
+    schedule.push(shared(&[7]), 1, "refers too");
+    schedule.push(alone(&[7]), 1, "removes");
+    schedule.push(shared(&[7]), 1, "refers later");
     let first = taken(&mut schedule);
     assert_eq!(names(&first), ["refers", "refers too"]);
     schedule.release(first[0].ticket);
@@ -65,9 +65,9 @@ fn a_target_may_be_shared_and_its_removal_waits_and_is_waited_for() {
 #[test]
 fn what_claims_everything_is_alone() {
     let mut schedule = Schedule::default();
-    schedule.push(alone(&[1]), "before");
-    schedule.push(Claims::everything(), "everything");
-    schedule.push(alone(&[2]), "after");
+    schedule.push(alone(&[1]), 1, "before");
+    schedule.push(Claims::everything(), 1, "everything");
+    schedule.push(alone(&[2]), 1, "after");
     let first = taken(&mut schedule);
     assert_eq!(names(&first), ["before"]);
     assert!(taken(&mut schedule).is_empty());
@@ -82,13 +82,13 @@ fn what_claims_everything_is_alone() {
 #[test]
 fn a_claim_found_out_later_is_had_or_waited_for() {
     let mut schedule = Schedule::default();
-    schedule.push(alone(&[1]), "removes");
-    schedule.push(shared(&[5]), "refers");
+    schedule.push(alone(&[1]), 1, "removes");
+    schedule.push(shared(&[5]), 1, "refers");
     let mut first = taken(&mut schedule);
     assert!(!schedule.claim(first[0].ticket, alone(&[5])));
     let removes = first.remove(0);
     schedule.put_back(removes, alone(&[5]));
-    schedule.push(shared(&[5]), "refers later");
+    schedule.push(shared(&[5]), 1, "refers later");
     assert!(taken(&mut schedule).is_empty());
     schedule.release(first[0].ticket);
     let second = taken(&mut schedule);
@@ -107,7 +107,7 @@ fn a_write_may_rely_on_what_it_changes() {
         shared: vec![name(1)],
         ..Claims::default()
     };
-    schedule.push(both, "refers to itself");
+    schedule.push(both, 1, "refers to itself");
     let first = taken(&mut schedule);
     assert_eq!(first.len(), 1);
     schedule.release(first[0].ticket);
@@ -141,7 +141,7 @@ proptest! {
                 || one.shared.iter().any(|key| has(&other.alone, key))
         };
         for (number, (claims, ends)) in writes.into_iter().enumerate() {
-            schedule.push(claims, number);
+            schedule.push(claims, 1, number);
             for one in schedule.take(most) {
                 for other in running.keys() {
                     prop_assert!(!conflict(&all[one.write], &all[*other]));

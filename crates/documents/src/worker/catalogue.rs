@@ -14,10 +14,11 @@ use crate::store::collections::{self, Remembered};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Catalogue {
+pub struct Catalogue {
     /// As they were declared.
     pub definitions: Definitions,
     declared: BTreeMap<CollectionName, Arc<Declared>>,
+    by_id: BTreeMap<CollectionId, Arc<Declared>>,
 }
 
 impl Catalogue {
@@ -54,10 +55,17 @@ impl Catalogue {
             };
             declared.insert(definition.collection.clone(), Arc::new(one));
         }
+        let by_id = declared.values().map(|one| (one.id, one.clone()));
         Ok(Self {
+            by_id: by_id.collect(),
             definitions,
             declared,
         })
+    }
+
+    /// A collection by its number.
+    pub fn by_id(&self, id: CollectionId) -> Option<Arc<Declared>> {
+        self.by_id.get(&id).cloned()
     }
 
     /// A collection.
