@@ -15,6 +15,12 @@ egret_base::settings! {
         waiting_max: u32 = 10_000,
         /// Connections by which documents are read, in each database.
         readers: u32 = 2,
+        /// Queries that run at a time, in each database. Each takes a connection.
+        queries: u32 = 4,
+        /// How long a query may take.
+        query_timeout: Span = Span::secs(10),
+        /// Documents of a page.
+        page_max: u32 = 1_000,
         /// Bytes of a document.
         document_bytes_max: Size = Size::mib(1),
         /// Names of documents that are remembered, so that references to them need no look-up; one takes about 60 bytes.

@@ -66,13 +66,29 @@ pub enum DocumentsError {
         collection: CollectionName,
     },
     /// Writes that are done all or none are about one document.
-    #[error("operation {before} is about the same document or identity: each may be in one operation only")]
+    #[error(
+        "operation {before} is about the same document or identity: each may be in one operation only"
+    )]
     Twice {
         /// The place of the earlier one.
         before: usize,
     },
+    /// A query is not what it may be.
+    #[error("{reason}")]
+    QueryInvalid {
+        /// Why.
+        reason: String,
+    },
+    /// A query takes too long.
+    #[error("the query takes longer than it may, {timeout}, `documents.query_timeout`")]
+    QueryTimeout {
+        /// How long it may take.
+        timeout: egret_base::settings::Span,
+    },
     /// A batch has too many operations.
-    #[error("a batch may have {batch_max} operations, `documents.batch_max`, and this one has {operations}")]
+    #[error(
+        "a batch may have {batch_max} operations, `documents.batch_max`, and this one has {operations}"
+    )]
     BatchTooLarge {
         /// How many it has.
         operations: usize,
@@ -80,7 +96,9 @@ pub enum DocumentsError {
         batch_max: u32,
     },
     /// Too many documents follow from the change of an identity.
-    #[error("more than {cascade_max} documents would have to change with this identity, `documents.cascade_max`")]
+    #[error(
+        "more than {cascade_max} documents would have to change with this identity, `documents.cascade_max`"
+    )]
     CascadeTooLarge {
         /// How many may.
         cascade_max: u32,
@@ -241,7 +259,8 @@ impl DocumentsError {
     /// Whether it is about what was to be written, and not about all that waits.
     pub(crate) fn is_of_write(&self) -> bool {
         let kind = self.kind();
-        !matches!(kind, Kind::Unavailable | Kind::LimitReached) || matches!(self, Self::CascadeTooLarge { .. })
+        !matches!(kind, Kind::Unavailable | Kind::LimitReached)
+            || matches!(self, Self::CascadeTooLarge { .. })
     }
 
     /// A document that is wrong at one place.
@@ -263,6 +282,8 @@ impl Coded for DocumentsError {
             Self::IdentityConflict { .. } | Self::Twice { .. } => "identity_conflict",
             Self::IdentityImmutable { .. } => "identity_immutable",
             Self::VersionMismatch { .. } => "version_mismatch",
+            Self::QueryInvalid { .. } => "query_invalid",
+            Self::QueryTimeout { .. } => "query_timeout",
             Self::NotFound { .. } => "not_found",
             Self::NoCollection { .. } | Self::NoDocuments { .. } => "collection_not_found",
             Self::TooManyCollections { .. } | Self::CascadeTooLarge { .. } => "limit_exceeded",
@@ -283,7 +304,9 @@ impl Coded for DocumentsError {
             | Self::StillReferenced { .. }
             | Self::IdentityConflict { .. }
             | Self::Twice { .. } => Kind::Conflict,
-            Self::IdentityImmutable { .. } | Self::Database { .. } => Kind::Invalid,
+            Self::IdentityImmutable { .. } | Self::Database { .. } | Self::QueryInvalid { .. } => {
+                Kind::Invalid
+            }
             Self::VersionMismatch { .. } => Kind::Mismatch,
             Self::NotFound { .. } | Self::NoCollection { .. } | Self::NoDocuments { .. } => {
                 Kind::NotFound
@@ -294,6 +317,7 @@ impl Coded for DocumentsError {
             Self::OwnedElsewhere { .. }
             | Self::Unreachable
             | Self::Stopping
+            | Self::QueryTimeout { .. }
             | Self::Server { .. } => Kind::Unavailable,
             Self::Damaged { .. } => Kind::Internal,
         }

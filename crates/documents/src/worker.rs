@@ -1,5 +1,6 @@
 //! The loops of the engine: who writes in a database, what is written, what is read.
 
+pub mod asker;
 pub mod catalogue;
 pub mod ids;
 pub mod keeper;

@@ -11,7 +11,7 @@ use crate::core::definition;
 use crate::core::group::Declared;
 use crate::error::DocumentsError;
 use crate::model::CollectionName;
-use crate::store::{collections, install};
+use crate::store::{collections, indexes, install};
 use crate::worker::catalogue::Catalogue;
 
 /// What became of a definition.
@@ -88,6 +88,7 @@ impl Documents {
         }
         let catalogue = Arc::new(Catalogue::read(&transaction).await?);
         transaction.commit().await?;
+        indexes::reconcile(&client, &catalogue.indexes()).await?;
         let kept = self.keep(&database).await?;
         kept.keeper.writer.set_catalogue(catalogue);
         Ok(applied)

@@ -2,6 +2,7 @@
 
 mod batch;
 mod declare;
+mod find;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use tokio::task::JoinSet;
 
 pub use self::batch::{Act, Operation, Refused};
 pub use self::declare::{Applied, Outcome};
+pub use self::find::{Count, Find, Found, PAGE_USUAL, Page, Referring, Shape};
 
 use crate::config::DocumentsConfig;
 use crate::core::decide::Condition;
@@ -24,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::model::{CollectionName, DocumentId, TenantId, Written};
 use crate::store::read::Stored;
 use crate::store::{collections, install};
+use crate::worker::asker::Asker;
 use crate::worker::catalogue::Catalogue;
 use crate::worker::ids::Ids;
 use crate::worker::keeper::{Keeper, Standing};
@@ -60,6 +63,7 @@ struct Inner {
 struct Kept {
     keeper: Arc<Keeper>,
     reader: Arc<Reader>,
+    asker: Asker,
     tenants: Mutex<BTreeMap<String, TenantId>>,
 }
 
@@ -153,7 +157,8 @@ impl Documents {
     ) -> Result<Written, DocumentsError> {
         let kept = self.kept(caller).await?;
         let declared = kept.declared(collection)?;
-        self.write(&kept, caller, declared, What::Remove(id), condition).await
+        self.write(&kept, caller, declared, What::Remove(id), condition)
+            .await
     }
 
     async fn write(
@@ -258,6 +263,11 @@ impl Documents {
         let kept = Arc::new(Kept {
             keeper: Arc::new(keeper),
             reader: Arc::new(reader),
+            asker: Asker::new(
+                database,
+                databases.clone(),
+                (config.queries, config.query_timeout),
+            ),
             tenants: Mutex::new(tenants),
         });
         let mut tasks = lock(&inner.tasks);

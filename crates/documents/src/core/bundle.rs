@@ -49,9 +49,8 @@ pub fn decide(
     met: &[Met],
     mut next_id: impl FnMut() -> DocumentId,
 ) -> Result<Vec<Fate>, Refused> {
-    let is_new = |one: &Asked, met: &Met| {
-        matches!(one.what, What::Put(None, _)) && met.present.is_none()
-    };
+    let is_new =
+        |one: &Asked, met: &Met| matches!(one.what, What::Put(None, _)) && met.present.is_none();
     let pairs = asked.iter().zip(met);
     let made: Vec<Option<DocumentId>> = pairs
         .map(|(one, met)| is_new(one, met).then(&mut next_id))
@@ -92,7 +91,11 @@ impl Together {
         let mut first: HashMap<Key, usize> = HashMap::new();
         for (place, (one, met)) in asked.iter().zip(met).enumerate() {
             let mut keys = one.claims().alone;
-            keys.extend(met.present.iter().flat_map(|present| one.claims_of(present).alone));
+            keys.extend(
+                met.present
+                    .iter()
+                    .flat_map(|present| one.claims_of(present).alone),
+            );
             for key in keys {
                 let before = *first.entry(key).or_insert(place);
                 if before != place {
@@ -117,11 +120,14 @@ impl Together {
             return None;
         }
         let references = one.draft().map_or(&[][..], |draft| &draft.references);
-        let each = references.iter().zip(&met.targets).map(|(reference, there)| {
-            let made = self.made.get(&reference.alias).copied();
-            let there = there.filter(|_| !self.gone.contains(&reference.alias));
-            made.or(there)
-        });
+        let each = references
+            .iter()
+            .zip(&met.targets)
+            .map(|(reference, there)| {
+                let made = self.made.get(&reference.alias).copied();
+                let there = there.filter(|_| !self.gone.contains(&reference.alias));
+                made.or(there)
+            });
         Some(each.collect())
     }
 }

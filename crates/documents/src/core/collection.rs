@@ -11,6 +11,7 @@ use crate::core::definition::{Definition, Definitions, Reference};
 use crate::core::identity::{Identity, Namespace};
 use crate::core::json;
 use crate::core::path::{self, Path, Segment};
+use crate::core::query;
 use crate::core::schema::Schema;
 use crate::error::DocumentsError;
 use crate::model::{AliasId, CollectionName, Violation};
@@ -209,6 +210,13 @@ impl Collection {
             }
         }
         let references = self.targets(&body, &mut violations);
+        if let Some(path) = query::too_long(&self.definition.query, &body) {
+            let what = format!(
+                "documents are found by this, so it may take {} bytes, `query_value_bytes_max`",
+                query::QUERY_VALUE_BYTES_MAX
+            );
+            violations.push(Violation::new(path.to_string(), what));
+        }
         match own {
             Some(identity) if violations.is_empty() => Ok(Draft {
                 text: body.to_string(),
@@ -259,6 +267,11 @@ impl Collection {
             violations.push(Violation::new("", what));
         }
         targets
+    }
+
+    /// Whether a reference may be to several documents.
+    pub fn is_plural(&self, reference: usize) -> bool {
+        !self.references[reference].elements.is_empty()
     }
 
     /// A target as it is told to people: where the document has it, and what it names.

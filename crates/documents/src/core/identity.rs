@@ -35,7 +35,7 @@ impl Namespace {
 }
 
 /// The UUIDv5 of a name. The SHA-1 of crate `uuid` uses no instructions of the processor for it, and a document may have many aliases.
-fn v5(namespace: Uuid, name: &str) -> Uuid {
+pub(crate) fn v5(namespace: Uuid, name: &str) -> Uuid {
     let mut hash = Sha1::new();
     hash.update(namespace.as_bytes());
     hash.update(name.as_bytes());

@@ -1,7 +1,9 @@
 //! What is kept in a database; all SQL of the engine is here.
 
 pub mod collections;
+pub mod indexes;
 pub mod install;
 pub mod owner;
+pub mod query;
 pub mod read;
 pub mod write;

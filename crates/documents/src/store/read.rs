@@ -4,12 +4,14 @@ use std::error::Error;
 
 use egret_postgres::tokio_postgres::types::{FromSql, ToSql, Type};
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Row, Statement};
+use serde_json::Value;
 use uuid::Uuid;
 
+use crate::error::DocumentsError;
 use crate::model::{CollectionId, DocumentId};
 
 /// The columns of a document in every statement that gives documents, from the second on.
-const COLUMNS: &str = "d.collection_id, d.id, d.version, d.targets, d.body, d.modified_at, d.created_by, d.modified_by, d.trace_id";
+pub(super) const COLUMNS: &str = "d.collection_id, d.id, d.version, d.targets, d.body, d.modified_at, d.created_by, d.modified_by, d.trace_id";
 
 /// Documents by identities.
 pub fn by_alias_sql() -> String {
@@ -71,7 +73,7 @@ pub struct Stored {
 
 impl Stored {
     /// The document of a row, from its second column on.
-    fn of(row: &Row) -> Self {
+    pub fn of(row: &Row) -> Self {
         Self {
             collection: CollectionId(row.get(1)),
             id: DocumentId::stored(row.get(2)),
@@ -83,6 +85,17 @@ impl Stored {
             modified_by: row.get(8),
             trace: row.get(9),
         }
+    }
+
+    /// Its body.
+    ///
+    /// # Errors
+    /// It is not what was put there.
+    pub fn value(&self) -> Result<Value, DocumentsError> {
+        serde_json::from_str(&self.body).map_err(|error| DocumentsError::Damaged {
+            id: self.id,
+            what: error.to_string(),
+        })
     }
 }
 
@@ -130,7 +143,8 @@ pub async fn by_number(
     Ok(stored(tenants.len(), &rows))
 }
 
-fn stored(count: usize, rows: &[Row]) -> Vec<Option<Stored>> {
+/// Documents at the places that rows name in their first column.
+pub fn stored(count: usize, rows: &[Row]) -> Vec<Option<Stored>> {
     let mut all = Vec::new();
     all.resize_with(count, || None);
     for row in rows {
@@ -167,8 +181,7 @@ pub async fn referrers(
     (first_max, count_max): (i64, i64),
 ) -> Result<Vec<Referrers>, PgError> {
     let mut all = vec![Referrers::default(); numbers.len()];
-    let values: [&(dyn ToSql + Sync); 5] =
-        [&tenants, &numbers, &first_max, &count_max, &let_go];
+    let values: [&(dyn ToSql + Sync); 5] = [&tenants, &numbers, &first_max, &count_max, &let_go];
     for row in client.query(statement, &values).await? {
         let one = &mut all[place(&row)];
         let count: i64 = row.get(1);
@@ -217,6 +230,8 @@ pub async fn referring(
     (tenant, target): (i32, i64),
     (after, limit): (i64, i64),
 ) -> Result<Vec<Stored>, PgError> {
-    let rows = client.query(statement, &[&tenant, &target, &after, &limit]).await?;
+    let rows = client
+        .query(statement, &[&tenant, &target, &after, &limit])
+        .await?;
     Ok(rows.iter().map(Stored::of).collect())
 }

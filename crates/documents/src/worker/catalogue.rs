@@ -11,6 +11,7 @@ use crate::core::group::Declared;
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, CollectionName};
 use crate::store::collections::{self, Remembered};
+use crate::store::indexes::Wanted;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -61,6 +62,18 @@ impl Catalogue {
             definitions,
             declared,
         })
+    }
+
+    /// The indexes that there have to be.
+    pub fn indexes(&self) -> Vec<Wanted> {
+        let each = self.by_id.values().flat_map(|declared| {
+            let paths = declared.collection.definition().query.iter();
+            paths.map(|path| Wanted {
+                collection: declared.id,
+                path: path.clone(),
+            })
+        });
+        each.collect()
     }
 
     /// A collection by its number.

@@ -134,7 +134,9 @@ impl Lookup {
             {
                 let (present, body) = present(&asked.declared, stored)?;
                 met.present = Some(present);
-                met.is_same = asked.draft().is_some_and(|draft| is_same(&draft.body, &body));
+                met.is_same = asked
+                    .draft()
+                    .is_some_and(|draft| is_same(&draft.body, &body));
             }
         }
         for ((at, slot), number) in self.numbers.of.iter().zip(numbers) {
@@ -156,7 +158,7 @@ pub fn present(declared: &Declared, stored: Stored) -> Result<(Present, Value), 
         id: stored.id,
         what,
     };
-    let body: Value = serde_json::from_str(&stored.body).map_err(|error| damaged(error.to_string()))?;
+    let body = stored.value()?;
     let names = declared.names(&body);
     let names = names.map_err(|violation| damaged(violation.to_string()))?;
     let present = Present {

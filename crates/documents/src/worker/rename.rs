@@ -47,10 +47,18 @@ impl Moved {
     pub fn write(&self, asked: &Asked, writes: &mut Writes) {
         let (place, before) = ((asked.tenant, self.declared.id), &self.before);
         let number = before.id.number();
-        for alias in before.names.iter().filter(|name| !self.names.contains(name)) {
+        for alias in before
+            .names
+            .iter()
+            .filter(|name| !self.names.contains(name))
+        {
             writes.forget(asked.tenant, *alias);
         }
-        for alias in self.names.iter().filter(|name| !before.names.contains(name)) {
+        for alias in self
+            .names
+            .iter()
+            .filter(|name| !before.names.contains(name))
+        {
             writes.name(place, *alias, number);
         }
         let content = content(asked, &self.text, &self.targets);
@@ -153,7 +161,9 @@ impl Cascade<'_> {
             let now = identities(&moving.declared.collection, &moving.draft.body)?;
             let pairs = moving.told.iter().zip(&moving.draft.aliases).zip(now);
             let changed = pairs.filter(|((told, now), _)| told != now);
-            let names: Renamed = changed.map(|((told, _), identity)| (*told, identity)).collect();
+            let names: Renamed = changed
+                .map(|((told, _), identity)| (*told, identity))
+                .collect();
             moving.told.clone_from(&moving.draft.aliases);
             if !names.is_empty() {
                 renamed.extend(self.tell(number, &names).await?);
@@ -167,7 +177,10 @@ impl Cascade<'_> {
         let (mut renamed, mut after) = (Vec::new(), i64::MIN);
         loop {
             let page = (after, PAGE);
-            let referring = self.session.referring((self.tenant.0, number), page).await?;
+            let referring = self
+                .session
+                .referring((self.tenant.0, number), page)
+                .await?;
             let Some(last) = referring.last() else {
                 return Ok(renamed);
             };
@@ -229,7 +242,8 @@ impl Cascade<'_> {
         for (number, one) in self.moving {
             for (place, alias) in one.draft.aliases.iter().enumerate() {
                 let other = there.get(alias).filter(|_| !unnamed.contains_key(alias));
-                if named.get(alias) != Some(&number) || other.is_some_and(|other| *other != number) {
+                if named.get(alias) != Some(&number) || other.is_some_and(|other| *other != number)
+                {
                     let family = &one.declared.collection.families()[place];
                     return Err(DocumentsError::IdentityConflict {
                         collection: family.collection.clone(),
@@ -237,9 +251,12 @@ impl Cascade<'_> {
                 }
             }
             let references = &one.draft.references;
-            let resolved: Vec<Option<i64>> = references.iter().map(|one| resolve(&one.alias)).collect();
+            let resolved: Vec<Option<i64>> =
+                references.iter().map(|one| resolve(&one.alias)).collect();
             let targets = targets(&resolved).map_err(|missing| {
-                let told = missing.iter().map(|place| one.declared.collection.tell(&references[*place]));
+                let told = missing
+                    .iter()
+                    .map(|place| one.declared.collection.tell(&references[*place]));
                 DocumentsError::UnresolvedReference {
                     references: told.collect(),
                 }
@@ -252,7 +269,9 @@ impl Cascade<'_> {
                 targets,
             });
         }
-        let first = all.iter().position(|moved| moved.before.id.number() == first);
+        let first = all
+            .iter()
+            .position(|moved| moved.before.id.number() == first);
         all.swap(0, first.expect("it is among them"));
         Ok(all)
     }
@@ -270,13 +289,18 @@ impl Cascade<'_> {
         let tenants = vec![self.tenant.0; asked.len()];
         let numbers = self.session.resolve((&tenants, &asked)).await?;
         let found = asked.into_iter().zip(numbers);
-        Ok(found.filter_map(|(alias, number)| Some((AliasId(alias), number?))).collect())
+        Ok(found
+            .filter_map(|(alias, number)| Some((AliasId(alias), number?)))
+            .collect())
     }
 }
 
 /// What a document is called in each of its collection's families.
 fn identities(collection: &Collection, body: &Value) -> Result<Vec<Identity>, DocumentsError> {
-    let each = collection.families().iter().map(|family| family.identity(body));
+    let each = collection
+        .families()
+        .iter()
+        .map(|family| family.identity(body));
     let each: Result<Vec<Identity>, _> = each.collect();
     each.map_err(DocumentsError::violation)
 }

@@ -106,7 +106,9 @@ impl Session {
     ) -> Result<Vec<Referrers>, DocumentsError> {
         match asked.1.is_empty() {
             true => Ok(Vec::new()),
-            false => Ok(read::referrers(&self.client, &self.referrers, asked, let_go, bounds).await?),
+            false => {
+                Ok(read::referrers(&self.client, &self.referrers, asked, let_go, bounds).await?)
+            }
         }
     }
 

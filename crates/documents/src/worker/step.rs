@@ -96,12 +96,15 @@ impl Step {
             Fates::Told(told) => told,
             Fates::Move(all) => {
                 let written = all.first().map(Moved::written);
-                all.iter().for_each(|moved| moved.remember(asked[0].tenant, names));
+                all.iter()
+                    .for_each(|moved| moved.remember(asked[0].tenant, names));
                 Ok(written.into_iter().collect())
             }
             Fates::Write(fates) => {
                 let each = asked.iter().zip(&self.met).zip(&fates);
-                Ok(each.map(|((asked, met), fate)| committed(asked, met, fate, names)).collect())
+                Ok(each
+                    .map(|((asked, met), fate)| committed(asked, met, fate, names))
+                    .collect())
             }
         };
         (self.taken, told)
@@ -179,7 +182,8 @@ pub fn refusal(asked: &Asked, verdict: Verdict) -> DocumentsError {
     match verdict {
         Verdict::Unresolved(places) => {
             let references = asked.draft().map(|draft| &draft.references);
-            let told = references.map(|all| places.iter().map(|place| collection.tell(&all[*place])));
+            let told =
+                references.map(|all| places.iter().map(|place| collection.tell(&all[*place])));
             DocumentsError::UnresolvedReference {
                 references: told.into_iter().flatten().collect(),
             }
@@ -239,7 +243,9 @@ fn let_go(step: &Step) -> Vec<i64> {
     let each = fates.iter().zip(&step.met);
     let written = each.filter(|(fate, _)| matches!(fate, Fate::Remove | Fate::Change(_)));
     let number = |present: &Present| present.id.number();
-    written.filter_map(|(_, met)| met.present.as_ref().map(number)).collect()
+    written
+        .filter_map(|(_, met)| met.present.as_ref().map(number))
+        .collect()
 }
 
 async fn check(
@@ -254,7 +260,9 @@ async fn check(
         .collect();
     let numbers: Vec<i64> = going.iter().map(|(.., number)| *number).collect();
     let bounds = (REFERRERS_NAMED, REFERRERS_COUNTED);
-    let referrers = session.referrers((&tenants, &numbers), let_go, bounds).await?;
+    let referrers = session
+        .referrers((&tenants, &numbers), let_go, bounds)
+        .await?;
     for ((at, place, _), referrers) in going.iter().zip(referrers) {
         let is_refused = matches!(steps[*at].fate, Fates::Told(_));
         if referrers.count > 0 && !is_refused {

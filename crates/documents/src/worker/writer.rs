@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::ids::Ids;
 use super::catalogue::Catalogue;
+use super::ids::Ids;
 use super::lookup::Lookup;
 use super::names::Names;
 use super::rename;
@@ -184,7 +184,9 @@ impl Writer {
     async fn carry_out(&self, session: &Session, epoch: i64, group: Group) -> Result<(), Ended> {
         let mut lookup = Lookup::default();
         let asked: Vec<&Asked> = group.iter().flat_map(|taken| &taken.write.asked).collect();
-        asked.iter().for_each(|asked| lookup.add(asked, &self.names));
+        asked
+            .iter()
+            .for_each(|asked| lookup.add(asked, &self.names));
         let mut met = match lookup.run(session, &asked).await {
             Ok(met) => met.into_iter(),
             Err(error) => {
@@ -192,7 +194,9 @@ impl Writer {
                 return Err(Ended::Session(error));
             }
         };
-        let met_each = group.iter().map(|taken| met.by_ref().take(taken.write.asked.len()).collect());
+        let met_each = group
+            .iter()
+            .map(|taken| met.by_ref().take(taken.write.asked.len()).collect());
         let met_each: Vec<Vec<Met>> = met_each.collect();
         let mut steps = self.claim(group, met_each);
         steps.iter_mut().for_each(|step| self.decide(step));
@@ -241,7 +245,11 @@ impl Writer {
 
     /// What takes more questions: whether what is to go may, and what follows from another identity. That runs alone: whoever has not yet what
     /// it takes waits once more.
-    async fn finish_deciding(&self, session: &Session, steps: &mut Vec<Step>) -> Result<(), DocumentsError> {
+    async fn finish_deciding(
+        &self,
+        session: &Session,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), DocumentsError> {
         check_removals(session, steps).await?;
         let is_rename = |step: &Step| matches!(&step.fate, Fates::Write(fates) if fates.contains(&Fate::Rename));
         let renames: Vec<Step> = steps.extract_if(.., |step| is_rename(step)).collect();
@@ -251,7 +259,15 @@ impl Writer {
                 continue;
             }
             let asked = &step.taken.write.asked[0];
-            match rename::cascade(session, &self.catalogue(), asked, &step.met[0], self.config.cascade_max).await {
+            match rename::cascade(
+                session,
+                &self.catalogue(),
+                asked,
+                &step.met[0],
+                self.config.cascade_max,
+            )
+            .await
+            {
                 Ok(all) => step.fate = Fates::Move(all),
                 Err(error) if error.is_of_session() => {
                     self.put_back(vec![step.taken]);
@@ -299,7 +315,8 @@ impl Writer {
                     parts.extend([other, part]);
                 }
                 Err(error) => {
-                    part.iter_mut().for_each(|step| step.refuse(0, error.clone()));
+                    part.iter_mut()
+                        .for_each(|step| step.refuse(0, error.clone()));
                     self.finish(part);
                 }
             }

@@ -27,26 +27,66 @@ fn delete(collection: &str, id: DocumentId) -> Operation {
 async fn all_are_done_or_none() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    let atomic = async |operations| world.documents.batch_atomic(&world.caller, operations).await;
-    let flight = put("flights", &json!({"number": 1, "origin": "JFK", "stops": ["LAX"]}));
-    let (jfk, lax) = (put("airports", &json!({"faa": "JFK"})), put("airports", &json!({"faa": "LAX"})));
+    let atomic = async |operations| {
+        world
+            .documents
+            .batch_atomic(&world.caller, operations)
+            .await
+    };
+    let flight = put(
+        "flights",
+        &json!({"number": 1, "origin": "JFK", "stops": ["LAX"]}),
+    );
+    let (jfk, lax) = (
+        put("airports", &json!({"faa": "JFK"})),
+        put("airports", &json!({"faa": "LAX"})),
+    );
     let refused = atomic(vec![jfk.clone(), flight.clone()]).await.unwrap_err();
-    assert_eq!((refused.operation, egret_base::Coded::code(&refused.error)), (Some(1), "unresolved_reference"));
-    assert_eq!(world.number("SELECT position FROM egret.document_owner").await, 0);
+    assert_eq!(
+        (refused.operation, egret_base::Coded::code(&refused.error)),
+        (Some(1), "unresolved_reference")
+    );
+    assert_eq!(
+        world
+            .number("SELECT position FROM egret.document_owner")
+            .await,
+        0
+    );
     let made = atomic(vec![jfk.clone(), flight, lax]).await.unwrap();
     assert_eq!(made.len(), 3);
     // Deleted with what refers to it; and not without.
-    let refused = atomic(vec![delete("airports", made[0].id), delete("airports", made[2].id)]).await.unwrap_err();
-    assert_eq!((refused.operation, egret_base::Coded::code(&refused.error)), (Some(0), "still_referenced"));
+    let refused = atomic(vec![
+        delete("airports", made[0].id),
+        delete("airports", made[2].id),
+    ])
+    .await
+    .unwrap_err();
+    assert_eq!(
+        (refused.operation, egret_base::Coded::code(&refused.error)),
+        (Some(0), "still_referenced")
+    );
     let other = put("flights", &json!({"number": 1, "origin": "JFK"}));
-    atomic(vec![delete("airports", made[2].id), other]).await.unwrap();
-    atomic(vec![delete("airports", made[0].id), delete("flights", made[1].id)]).await.unwrap();
+    atomic(vec![delete("airports", made[2].id), other])
+        .await
+        .unwrap();
+    atomic(vec![
+        delete("airports", made[0].id),
+        delete("flights", made[1].id),
+    ])
+    .await
+    .unwrap();
     assert_eq!(world.number("SELECT count(*) FROM egret.document").await, 0);
     let refused = atomic(vec![jfk.clone(), jfk]).await.unwrap_err();
-    assert_eq!(refused.error.to_string(), "operation 0 is about the same document or identity: each may be in one operation only");
+    assert_eq!(
+        refused.error.to_string(),
+        "operation 0 is about the same document or identity: each may be in one operation only"
+    );
     assert_eq!(atomic(vec![]).await, Ok(vec![]));
     let many = vec![put("airports", &json!({"faa": "A"})); 1_001];
-    assert_eq!(egret_base::Coded::code(&atomic(many).await.unwrap_err().error), "payload_too_large");
+    assert_eq!(
+        egret_base::Coded::code(&atomic(many).await.unwrap_err().error),
+        "payload_too_large"
+    );
     world.stop().await;
 }
 
@@ -62,7 +102,11 @@ async fn each_is_done_for_itself_and_in_order_where_one_needs_another() {
         put("airports", &json!({"faa": "JFK", "name": "Kennedy"})),
         put("airports", &json!({"faa": "LAX"})),
     ];
-    let each = world.documents.batch_each(&world.caller, operations).await.unwrap();
+    let each = world
+        .documents
+        .batch_each(&world.caller, operations)
+        .await
+        .unwrap();
     let told: Vec<&str> = each
         .iter()
         .map(|one| match one {
@@ -70,6 +114,16 @@ async fn each_is_done_for_itself_and_in_order_where_one_needs_another() {
             Err(error) => egret_base::Coded::code(error),
         })
         .collect();
-    assert_eq!(told, ["created", "created", "validation_failed", "unresolved_reference", "changed", "created"]);
+    assert_eq!(
+        told,
+        [
+            "created",
+            "created",
+            "validation_failed",
+            "unresolved_reference",
+            "changed",
+            "created"
+        ]
+    );
     world.stop().await;
 }

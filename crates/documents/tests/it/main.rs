@@ -1,6 +1,7 @@
 //! Documents in real databases.
 
 mod batches;
+mod queries;
 mod races;
 mod renames;
 mod world;

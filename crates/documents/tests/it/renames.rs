@@ -28,29 +28,56 @@ async fn all_that_refer_follow_and_their_identities_too() {
     for version in [15, 18] {
         let world = World::new(version).await;
         world.apply(SCHOOLS).await.unwrap();
-        let school = world.post("schools", &json!({"school": "old"})).await.unwrap();
-        let section = world.post("sections", &json!({"school": "old", "section": 1})).await.unwrap();
-        let seat = json!({"seat": 1, "school": "old", "section": 1, "paidBy": [{"organization": "old"}]});
+        let school = world
+            .post("schools", &json!({"school": "old"}))
+            .await
+            .unwrap();
+        let section = world
+            .post("sections", &json!({"school": "old", "section": 1}))
+            .await
+            .unwrap();
+        let seat =
+            json!({"seat": 1, "school": "old", "section": 1, "paidBy": [{"organization": "old"}]});
         let seat = world.post("seats", &seat).await.unwrap();
         let payer = json!({"seat": 2, "paidBy": [{"organization": "old"}]});
         let payer = world.post("seats", &payer).await.unwrap();
 
         let now = json!({"school": "new", "name": "a new name"});
-        let changed = world.put("schools", school.id, &now, Condition::Always).await.unwrap();
+        let changed = world
+            .put("schools", school.id, &now, Condition::Always)
+            .await
+            .unwrap();
         assert_eq!((changed.id, changed.version), (school.id, 2));
         assert_eq!(world.get("schools", school.id).await.unwrap(), now);
-        assert_eq!(world.get("sections", section.id).await.unwrap(), json!({"school": "new", "section": 1}));
-        let moved = json!({"seat": 1, "school": "new", "section": 1, "paidBy": [{"organization": "new"}]});
+        assert_eq!(
+            world.get("sections", section.id).await.unwrap(),
+            json!({"school": "new", "section": 1})
+        );
+        let moved =
+            json!({"seat": 1, "school": "new", "section": 1, "paidBy": [{"organization": "new"}]});
         assert_eq!(world.get("seats", seat.id).await.unwrap(), moved);
-        assert_eq!(world.get("seats", payer.id).await.unwrap(), json!({"seat": 2, "paidBy": [{"organization": "new"}]}));
+        assert_eq!(
+            world.get("seats", payer.id).await.unwrap(),
+            json!({"seat": 2, "paidBy": [{"organization": "new"}]})
+        );
 
         // What they were called is free, and means nothing; what they are called now is found.
-        let refers = |organization: &str| json!({"seat": 3, "paidBy": [{"organization": organization}]});
-        assert_eq!(code(world.post("seats", &refers("old")).await), "unresolved_reference");
+        let refers =
+            |organization: &str| json!({"seat": 3, "paidBy": [{"organization": organization}]});
+        assert_eq!(
+            code(world.post("seats", &refers("old")).await),
+            "unresolved_reference"
+        );
         world.post("seats", &refers("new")).await.unwrap();
-        let same = world.post("sections", &json!({"school": "new", "section": 1})).await.unwrap();
+        let same = world
+            .post("sections", &json!({"school": "new", "section": 1}))
+            .await
+            .unwrap();
         assert_eq!((same.id, same.version), (section.id, 2));
-        assert_eq!(code(world.delete("schools", school.id).await), "still_referenced");
+        assert_eq!(
+            code(world.delete("schools", school.id).await),
+            "still_referenced"
+        );
         let kinds = "SELECT string_agg(left(kind, 1), '' ORDER BY position) FROM egret.document_change WHERE position BETWEEN 5 AND 8";
         let kinds: String = world.client.query_one(kinds, &[]).await.unwrap().get(0);
         assert_eq!(kinds, "iiuu");
@@ -62,17 +89,48 @@ async fn all_that_refer_follow_and_their_identities_too() {
 async fn an_identity_that_another_has_is_refused_and_nothing_changes() {
     let world = World::new(18).await;
     world.apply(SCHOOLS).await.unwrap();
-    let one = world.post("schools", &json!({"school": "one"})).await.unwrap();
-    world.post("schools", &json!({"school": "two"})).await.unwrap();
+    let one = world
+        .post("schools", &json!({"school": "one"}))
+        .await
+        .unwrap();
+    world
+        .post("schools", &json!({"school": "two"}))
+        .await
+        .unwrap();
     for school in ["one", "two"] {
-        world.post("sections", &json!({"school": school, "section": 1})).await.unwrap();
+        world
+            .post("sections", &json!({"school": school, "section": 1}))
+            .await
+            .unwrap();
     }
-    let two = world.put("schools", one.id, &json!({"school": "two"}), Condition::Always).await;
+    let two = world
+        .put(
+            "schools",
+            one.id,
+            &json!({"school": "two"}),
+            Condition::Always,
+        )
+        .await;
     assert_eq!(code(two), "identity_conflict");
-    assert_eq!(world.number("SELECT position FROM egret.document_owner").await, 4);
+    assert_eq!(
+        world
+            .number("SELECT position FROM egret.document_owner")
+            .await,
+        4
+    );
     // A section that does not change its identity by itself is not renamed by its own request.
-    let section = world.post("sections", &json!({"school": "one", "section": 1})).await.unwrap();
-    let other = world.put("sections", section.id, &json!({"school": "two", "section": 1}), Condition::Always).await;
+    let section = world
+        .post("sections", &json!({"school": "one", "section": 1}))
+        .await
+        .unwrap();
+    let other = world
+        .put(
+            "sections",
+            section.id,
+            &json!({"school": "two", "section": 1}),
+            Condition::Always,
+        )
+        .await;
     assert_eq!(code(other), "identity_immutable");
     world.stop().await;
 }
@@ -90,18 +148,51 @@ async fn a_reference_that_shares_a_place_and_cannot_follow_keeps_the_identity() 
             "schema": {"type": "object", "properties": {"game": {"type": "integer"}, "home": {"type": "string"}}, "required": ["game"]}}]}"#;
     let world = World::new(18).await;
     world.apply(file).await.unwrap();
-    let city = world.post("cities", &json!({"city": "Boston"})).await.unwrap();
-    world.post("teams", &json!({"team": "Boston"})).await.unwrap();
-    let game = world.post("games", &json!({"game": 1, "home": "Boston"})).await.unwrap();
-    let refused = world.put("cities", city.id, &json!({"city": "Denver"}), Condition::Always).await;
+    let city = world
+        .post("cities", &json!({"city": "Boston"}))
+        .await
+        .unwrap();
+    world
+        .post("teams", &json!({"team": "Boston"}))
+        .await
+        .unwrap();
+    let game = world
+        .post("games", &json!({"game": 1, "home": "Boston"}))
+        .await
+        .unwrap();
+    let refused = world
+        .put(
+            "cities",
+            city.id,
+            &json!({"city": "Denver"}),
+            Condition::Always,
+        )
+        .await;
     assert_eq!(
         refused.unwrap_err().to_string(),
         "`teams` has no document with /team \"Denver\": make it first, or leave the reference out"
     );
-    world.post("teams", &json!({"team": "Denver"})).await.unwrap();
-    world.put("cities", city.id, &json!({"city": "Denver"}), Condition::Always).await.unwrap();
-    assert_eq!(world.get("games", game.id).await.unwrap(), json!({"game": 1, "home": "Denver"}));
-    let boston = world.post("teams", &json!({"team": "Boston"})).await.unwrap();
+    world
+        .post("teams", &json!({"team": "Denver"}))
+        .await
+        .unwrap();
+    world
+        .put(
+            "cities",
+            city.id,
+            &json!({"city": "Denver"}),
+            Condition::Always,
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        world.get("games", game.id).await.unwrap(),
+        json!({"game": 1, "home": "Denver"})
+    );
+    let boston = world
+        .post("teams", &json!({"team": "Boston"}))
+        .await
+        .unwrap();
     world.delete("teams", boston.id).await.unwrap();
     world.stop().await;
 }
@@ -114,11 +205,32 @@ async fn identities_that_are_part_of_each_other_do_not_go_round() {
             "schema": {"type": "object", "properties": {"name": {"type": "string"}, "friend": {"type": "string"}}, "required": ["name"]}}]}"#;
     let world = World::new(18).await;
     world.apply(file).await.unwrap();
-    let own = world.post("persons", &json!({"name": "Ann"})).await.unwrap();
-    world.put("persons", own.id, &json!({"name": "Ann", "friend": "Ann"}), Condition::Always).await.unwrap();
+    let own = world
+        .post("persons", &json!({"name": "Ann"}))
+        .await
+        .unwrap();
+    world
+        .put(
+            "persons",
+            own.id,
+            &json!({"name": "Ann", "friend": "Ann"}),
+            Condition::Always,
+        )
+        .await
+        .unwrap();
     // A reference to itself is what was sent with it.
-    let other = world.put("persons", own.id, &json!({"name": "Bea", "friend": "Ann"}), Condition::Always).await;
+    let other = world
+        .put(
+            "persons",
+            own.id,
+            &json!({"name": "Bea", "friend": "Ann"}),
+            Condition::Always,
+        )
+        .await;
     assert_eq!(other.unwrap().version, 3);
-    assert_eq!(world.get("persons", own.id).await.unwrap(), json!({"name": "Bea", "friend": "Bea"}));
+    assert_eq!(
+        world.get("persons", own.id).await.unwrap(),
+        json!({"name": "Bea", "friend": "Bea"})
+    );
     world.stop().await;
 }

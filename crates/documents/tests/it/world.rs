@@ -119,6 +119,11 @@ impl World {
 
     pub async fn stop(self) {
         self.check().await;
+        self.documents_stop().await;
+    }
+
+    /// The same where documents were put there by another hand.
+    pub async fn documents_stop(self) {
         self.documents.stop().await;
     }
 }

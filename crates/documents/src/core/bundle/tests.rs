@@ -17,7 +17,9 @@ const FILE: &str = r#"{"collections": [
             "required": ["number", "origin"]}}]}"#;
 
 fn declared(name: &str, id: i32) -> Arc<Declared> {
-    let all = Definitions::default().with(read(FILE.as_bytes()).unwrap()).unwrap();
+    let all = Definitions::default()
+        .with(read(FILE.as_bytes()).unwrap())
+        .unwrap();
     let definition = all.get(&name.parse().unwrap()).unwrap();
     Arc::new(Declared {
         id: CollectionId(id),
@@ -84,12 +86,16 @@ fn one_refers_to_what_another_makes_whichever_comes_first() {
             Fate::Create(id, targets) if targets.is_empty() => Some(id.number()),
             _ => None,
         });
-        let refers = |fate: &Fate| matches!(fate, Fate::Create(_, targets) if *targets == [made.unwrap()]);
+        let refers =
+            |fate: &Fate| matches!(fate, Fate::Create(_, targets) if *targets == [made.unwrap()]);
         assert!(fates.iter().any(refers), "{fates:?}");
     }
     let alone = [flight()];
     let met = [nothing(&alone[0])];
-    assert_eq!(decide(&alone, &met, ids()), Err((0, Verdict::Unresolved(vec![0]))));
+    assert_eq!(
+        decide(&alone, &met, ids()),
+        Err((0, Verdict::Unresolved(vec![0])))
+    );
 }
 
 #[test]
@@ -103,8 +109,14 @@ fn what_one_deletes_another_does_not_refer_to() {
     let mut met: Vec<Met> = all.iter().map(nothing).collect();
     met[0].targets = vec![Some(7)];
     met[1].present = Some(there(&airports, 7, &airport));
-    assert_eq!(decide(&all, &met, ids()), Err((0, Verdict::Unresolved(vec![0]))));
-    assert_eq!(decide(&all[..1], &met[..1], ids()).map(|fates| fates.len()), Ok(1));
+    assert_eq!(
+        decide(&all, &met, ids()),
+        Err((0, Verdict::Unresolved(vec![0])))
+    );
+    assert_eq!(
+        decide(&all[..1], &met[..1], ids()).map(|fates| fates.len()),
+        Ok(1)
+    );
 }
 
 #[test]
@@ -113,13 +125,19 @@ fn two_are_not_about_one_document_or_one_identity() {
     let jfk = || put(&airports, r#"{"faa": "JFK"}"#);
     let twice = [put(&airports, r#"{"faa": "LAX"}"#), jfk(), jfk()];
     let met: Vec<Met> = twice.iter().map(nothing).collect();
-    assert_eq!(decide(&twice, &met, ids()), Err((2, Verdict::Twice { before: 1 })));
+    assert_eq!(
+        decide(&twice, &met, ids()),
+        Err((2, Verdict::Twice { before: 1 }))
+    );
     // One by its id, and one by the identity that it has.
     let both = [asked(&airports, What::Remove(id(7))), jfk()];
     let mut met: Vec<Met> = both.iter().map(nothing).collect();
     met[0].present = Some(there(&airports, 7, &both[1]));
     met[1].present = met[0].present.clone();
-    assert_eq!(decide(&both, &met, ids()), Err((1, Verdict::Twice { before: 0 })));
+    assert_eq!(
+        decide(&both, &met, ids()),
+        Err((1, Verdict::Twice { before: 0 }))
+    );
 }
 
 #[test]

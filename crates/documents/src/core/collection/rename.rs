@@ -23,7 +23,11 @@ struct Put {
 impl Collection {
     /// The body of a document with references that name what they named before by what it is called now; none where nothing of that is in it.
     pub fn renamed(&self, body: &Value, renamed: &Renamed) -> Option<Value> {
-        let puts: Vec<Put> = self.references.iter().flat_map(|one| one.puts(body, renamed)).collect();
+        let puts: Vec<Put> = self
+            .references
+            .iter()
+            .flat_map(|one| one.puts(body, renamed))
+            .collect();
         if puts.is_empty() {
             return None;
         }
@@ -62,10 +66,12 @@ impl Put {
     fn apply(self, body: &mut Value) {
         let mut elements = self.elements.iter();
         let way = self.to_element.iter().chain(&self.from_element);
-        let place = way.into_iter().try_fold(body, |value, segment| match segment {
-            Segment::Property(name) => value.get_mut(name),
-            Segment::Each => value.get_mut(*elements.next()? as usize),
-        });
+        let place = way
+            .into_iter()
+            .try_fold(body, |value, segment| match segment {
+                Segment::Property(name) => value.get_mut(name),
+                Segment::Each => value.get_mut(*elements.next()? as usize),
+            });
         if let Some(place) = place {
             *place = self.value;
         }

@@ -16,11 +16,21 @@ const FILE: &str = r#"{"collections": [
 
 #[test]
 fn references_follow_wherever_they_are() {
-    let all = Definitions::default().with(read(FILE.as_bytes()).unwrap()).unwrap();
-    let collection = |name: &str| Collection::of(&all, all.get(&name.parse().unwrap()).unwrap()).unwrap();
+    let all = Definitions::default()
+        .with(read(FILE.as_bytes()).unwrap())
+        .unwrap();
+    let collection =
+        |name: &str| Collection::of(&all, all.get(&name.parse().unwrap()).unwrap()).unwrap();
     let (airports, trips) = (collection("airports"), collection("trips"));
-    let identity = |faa: &str| airports.families()[0].identity(&json!({ "faa": faa })).unwrap();
-    let renamed = Renamed::from([(airports.families()[0].alias(&identity("IDL")), identity("JFK"))]);
+    let identity = |faa: &str| {
+        airports.families()[0]
+            .identity(&json!({ "faa": faa }))
+            .unwrap()
+    };
+    let renamed = Renamed::from([(
+        airports.families()[0].alias(&identity("IDL")),
+        identity("JFK"),
+    )]);
     let body = json!({"trip": 1, "home": {"airport": "IDL"}, "stops": [{"airport": "LAX"}, {"airport": "IDL", "hours": 2}, {}]});
     let now = json!({"trip": 1, "home": {"airport": "JFK"}, "stops": [{"airport": "LAX"}, {"airport": "JFK", "hours": 2}, {}]});
     assert_eq!(trips.renamed(&body, &renamed), Some(now.clone()));

@@ -1,0 +1,353 @@
+//! Looks for documents.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{Caller, Documents, Kept};
+use crate::core::collection::Draft;
+use crate::core::group::Declared;
+use crate::core::path::{Path, Segment};
+use crate::core::query::{After, Query, Wording};
+use crate::error::DocumentsError;
+use crate::model::{CollectionName, DocumentId, TenantId};
+use crate::store::query::{Part, count, page, plan};
+use crate::store::read::{self, Stored};
+use crate::store::write::Place;
+
+/// What somebody looks for.
+#[derive(Clone, Debug, Default)]
+pub struct Find {
+    /// Conditions, as `core::query` reads them.
+    pub filters: Vec<String>,
+    /// A path, with `-` before it where the largest comes first.
+    pub sort: Option<String>,
+    /// From the page before.
+    pub cursor: Option<String>,
+    /// Documents of the page.
+    pub limit: Option<u32>,
+    /// Whether they are counted.
+    pub count: Count,
+    /// What of each is wanted.
+    pub shape: Shape,
+}
+
+/// What of a document is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    /// These paths alone; none: all of it.
+    pub fields: Vec<Path>,
+    /// What these references are to.
+    pub embed: Vec<CollectionName>,
+}
+
+/// Whether all that are looked for are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Count {
+    /// No.
+    #[default]
+    None,
+    /// As the planner thinks, which costs little.
+    Planned,
+    /// One by one.
+    Exact,
+}
+
+/// A document that was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// As it is stored.
+    pub stored: Stored,
+    /// What of it is wanted; none: all.
+    pub fields: Option<Value>,
+    /// What its references are to, by their names: a document, a list where the reference may be to several.
+    pub embedded: Map<String, Value>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Documents.
+    pub items: Vec<Found>,
+    /// Where the next page begins; none: there is none.
+    pub next: Option<String>,
+    /// How many there are in all, where that was asked for.
+    pub count: Option<i64>,
+}
+
+/// Documents of a page, where nobody says how many.
+pub const PAGE_USUAL: u32 = 100;
+
+impl Documents {
+    /// Looks for documents of a collection.
+    ///
+    /// # Errors
+    /// [`DocumentsError`].
+    pub async fn find(
+        &self,
+        caller: &Caller,
+        collection: &CollectionName,
+        find: &Find,
+    ) -> Result<Page, DocumentsError> {
+        let kept = self.kept(caller).await?;
+        let declared = kept.declared(collection)?;
+        let definition = declared.collection.definition();
+        let wording = Wording {
+            filters: &find.filters,
+            sort: find.sort.as_deref(),
+            cursor: find.cursor.as_deref(),
+        };
+        let query = Query::read(definition, &wording)?;
+        let limit = self.limit(find.limit)?;
+        let place = (self.tenant(&kept, &caller.tenant).await?, declared.id);
+        let mut items = Vec::new();
+        for part in parts(&query) {
+            let missing = i64::from(limit) + 1 - items.len() as i64;
+            if missing > 0 {
+                let rows = kept.asker.ask(&page(&query, place, part, missing)).await?;
+                items.extend(rows.iter().map(Stored::of));
+            }
+        }
+        let is_more = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        let next = match items.last().filter(|_| is_more) {
+            Some(last) => {
+                Some(After::of(query.order.as_ref(), &last.value()?, last.id.number()).cursor())
+            }
+            None => None,
+        };
+        Ok(Page {
+            count: counted(&kept, &query, place, find.count).await?,
+            items: shaped(&kept, &declared, place.0, items, &find.shape).await?,
+            next,
+        })
+    }
+
+    /// A document, and of it what is wanted.
+    ///
+    /// # Errors
+    /// [`DocumentsError::NotFound`], and what the server says.
+    pub async fn get_shaped(
+        &self,
+        caller: &Caller,
+        (collection, id): (&CollectionName, DocumentId),
+        shape: &Shape,
+    ) -> Result<Found, DocumentsError> {
+        let stored = self.get(caller, (collection, id)).await?;
+        let kept = self.kept(caller).await?;
+        let declared = kept.declared(collection)?;
+        let tenant = self.tenant(&kept, &caller.tenant).await?;
+        let mut shaped = shaped(&kept, &declared, tenant, vec![stored], shape).await?;
+        Ok(shaped.pop().expect("one was given"))
+    }
+
+    /// Documents of all collections that refer to one, in the order in which they were made.
+    ///
+    /// # Errors
+    /// [`DocumentsError::NotFound`], and what the server says.
+    pub async fn referrers(
+        &self,
+        caller: &Caller,
+        (collection, id): (&CollectionName, DocumentId),
+        (cursor, limit): (Option<&str>, Option<u32>),
+    ) -> Result<Referring, DocumentsError> {
+        self.get(caller, (collection, id)).await?;
+        let kept = self.kept(caller).await?;
+        let tenant = self.tenant(&kept, &caller.tenant).await?;
+        let limit = self.limit(limit)?;
+        let after = match cursor {
+            Some(cursor) => cursor.parse().map_err(|_| DocumentsError::QueryInvalid {
+                reason: "the cursor is the `next` of the page before, as it was given".to_owned(),
+            })?,
+            None => i64::MIN,
+        };
+        let most = i64::from(limit) + 1;
+        let rows = kept
+            .asker
+            .run(
+                &read::referring_sql(),
+                &[&tenant.0, &id.number(), &after, &most],
+            )
+            .await?;
+        let mut items: Vec<Stored> = rows.iter().map(Stored::of).collect();
+        let is_more = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        let catalogue = kept.keeper.writer.catalogue();
+        let named = items.into_iter().filter_map(|stored| {
+            let declared = catalogue.by_id(stored.collection)?;
+            Some((declared.collection.name().clone(), stored))
+        });
+        let items: Vec<(CollectionName, Stored)> = named.collect();
+        let next = items
+            .last()
+            .filter(|_| is_more)
+            .map(|(_, last)| last.id.number().to_string());
+        Ok(Referring { items, next })
+    }
+
+    fn limit(&self, asked: Option<u32>) -> Result<u32, DocumentsError> {
+        let page_max = self.inner.options.config.page_max;
+        match asked.unwrap_or(PAGE_USUAL.min(page_max)) {
+            limit if (1..=page_max).contains(&limit) => Ok(limit),
+            _ => Err(DocumentsError::QueryInvalid {
+                reason: format!("a page has 1 to {page_max} documents, `documents.page_max`"),
+            }),
+        }
+    }
+}
+
+/// Who refers to a document.
+#[derive(Clone, Debug, Default)]
+pub struct Referring {
+    /// Documents, each with its collection.
+    pub items: Vec<(CollectionName, Stored)>,
+    /// Where the next page begins; none: there is none.
+    pub next: Option<String>,
+}
+
+/// The parts of an order in which the page may have documents.
+fn parts(query: &Query) -> Vec<Part> {
+    let is_past = query
+        .after
+        .as_ref()
+        .is_some_and(|after| after.value.is_null());
+    match query.order {
+        None => vec![Part::Valueless],
+        Some(_) if is_past => vec![Part::Valueless],
+        Some(_) => vec![Part::Valued, Part::Valueless],
+    }
+}
+
+async fn counted(
+    kept: &Kept,
+    query: &Query,
+    place: Place,
+    how: Count,
+) -> Result<Option<i64>, DocumentsError> {
+    Ok(match how {
+        Count::None => None,
+        Count::Exact => {
+            let rows = kept.asker.ask(&count(query, place)).await?;
+            rows.first().map(|row| row.get(0))
+        }
+        Count::Planned => {
+            let rows = kept.asker.ask(&plan(query, place)).await?;
+            let plan: Option<Value> = rows.first().map(|row| row.get(0));
+            plan.and_then(|plan| plan.pointer("/0/Plan/Plan Rows")?.as_i64())
+        }
+    })
+}
+
+async fn shaped(
+    kept: &Kept,
+    declared: &Declared,
+    tenant: TenantId,
+    all: Vec<Stored>,
+    shape: &Shape,
+) -> Result<Vec<Found>, DocumentsError> {
+    let mut items = Vec::with_capacity(all.len());
+    let mut embedded = embedded(kept, declared, tenant, &all, &shape.embed).await?;
+    for (place, stored) in all.into_iter().enumerate() {
+        let fields = match shape.fields.is_empty() {
+            true => None,
+            false => Some(selected(&stored.value()?, &shape.fields)),
+        };
+        items.push(Found {
+            stored,
+            fields,
+            embedded: embedded.remove(&place).unwrap_or_default(),
+        });
+    }
+    Ok(items)
+}
+
+/// The parts of a body that these paths lead to.
+fn selected(body: &Value, paths: &[Path]) -> Value {
+    let mut selected = Value::Object(Map::new());
+    for path in paths {
+        let Some(found) = path.get(body) else {
+            continue;
+        };
+        let names = path.segments().iter().filter_map(|segment| match segment {
+            Segment::Property(name) => Some(name),
+            Segment::Each => None,
+        });
+        let place = names.fold(&mut selected, |place, name| {
+            if !place.is_object() {
+                *place = Value::Object(Map::new());
+            }
+            place
+                .as_object_mut()
+                .expect("it is one now")
+                .entry(name)
+                .or_insert(Value::Null)
+        });
+        *place = found.clone();
+    }
+    selected
+}
+
+/// What references of documents are to, by the documents' places.
+async fn embedded(
+    kept: &Kept,
+    declared: &Declared,
+    tenant: TenantId,
+    all: &[Stored],
+    references: &[CollectionName],
+) -> Result<BTreeMap<usize, Map<String, Value>>, DocumentsError> {
+    let collection = &declared.collection;
+    let known: Vec<&CollectionName> = collection.references().map(|(name, ..)| name).collect();
+    if let Some(unknown) = references.iter().find(|name| !known.contains(name)) {
+        let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+        return Err(DocumentsError::QueryInvalid {
+            reason: format!(
+                "documents of `{}` have no reference `{unknown}`, but {}",
+                collection.name(),
+                known.join(", ")
+            ),
+        });
+    }
+    if references.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut asked = Vec::new();
+    for (place, stored) in all.iter().enumerate() {
+        let draft: Draft = collection.take(&stored.value()?, usize::MAX)?;
+        for target in draft.references {
+            let name = known[target.reference];
+            if references.contains(name) {
+                asked.push((
+                    place,
+                    name,
+                    collection.is_plural(target.reference),
+                    target.alias.0,
+                ));
+            }
+        }
+    }
+    let aliases: Vec<uuid::Uuid> = asked.iter().map(|(.., alias)| *alias).collect();
+    let tenants = vec![tenant.0; aliases.len()];
+    let rows = kept
+        .asker
+        .run(&read::by_alias_sql(), &[&tenants, &aliases])
+        .await?;
+    let found = read::stored(aliases.len(), &rows);
+    let mut embedded: BTreeMap<usize, Map<String, Value>> = BTreeMap::new();
+    for ((place, name, is_plural, _), stored) in asked.into_iter().zip(found) {
+        // What went between the two questions is left out.
+        let Some(stored) = stored else { continue };
+        let of_document = embedded.entry(place).or_default();
+        match is_plural {
+            false => _ = of_document.insert(name.to_string(), stored.value()?),
+            true => {
+                let list = of_document
+                    .entry(name.to_string())
+                    .or_insert(Value::Array(Vec::new()));
+                list.as_array_mut()
+                    .expect("it was made one")
+                    .push(stored.value()?);
+            }
+        }
+    }
+    Ok(embedded)
+}

@@ -1,0 +1,236 @@
+//! Queries as SQL.
+
+use std::fmt::Write;
+
+use egret_postgres::tokio_postgres::types::ToSql;
+use serde_json::Value;
+
+use super::read::COLUMNS;
+use super::write::Place;
+use crate::core::definition::QueryPath;
+use crate::core::path::Segment;
+use crate::core::query::{Comparison, Filter, Order, Query, Test};
+use crate::core::schema::Scalar;
+
+/// A statement, and what its parameters are.
+#[derive(Debug, Default)]
+pub struct Sql {
+    /// The statement.
+    pub text: String,
+    values: Vec<Parameter>,
+}
+
+/// A parameter. All but numbers go as text, which the statement says what to read as.
+#[derive(Debug)]
+enum Parameter {
+    Text(String),
+    List(Vec<String>),
+    Number(i64),
+}
+
+impl Parameter {
+    fn value(&self) -> &(dyn ToSql + Sync) {
+        match self {
+            Self::Text(text) => text,
+            Self::List(list) => list,
+            Self::Number(number) => number,
+        }
+    }
+}
+
+impl Sql {
+    /// What its parameters are.
+    pub fn values(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.values.iter().map(Parameter::value).collect()
+    }
+
+    fn add(&mut self, parameter: Parameter) -> usize {
+        self.values.push(parameter);
+        self.values.len()
+    }
+
+    fn push(&mut self, text: std::fmt::Arguments<'_>) {
+        self.text.write_fmt(text).expect("a string takes it");
+    }
+}
+
+/// Which part of an order: those with a value come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Those that have a value.
+    Valued,
+    /// Those that have none.
+    Valueless,
+}
+
+/// The value at a path, as it is compared: of strings the code points.
+pub fn expression(path: &QueryPath, body: &str) -> String {
+    let names = path.path.segments().iter().map(|segment| match segment {
+        Segment::Property(name) => {
+            format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
+        }
+        Segment::Each => unreachable!("documents are found by paths without `*`"),
+    });
+    let names: Vec<String> = names.collect();
+    let names = names.join(",").replace('\'', "''");
+    // Where it has backslashes they are meant as they are, whatever the session thinks of them.
+    let quote = if names.contains('\\') { "E'{" } else { "'{" };
+    let names = if names.contains('\\') {
+        names.replace('\\', "\\\\")
+    } else {
+        names
+    };
+    let text = format!("({body} #>> {quote}{names}}}'::text[])");
+    match path.scalar {
+        Scalar::String => format!("({text} COLLATE \"C\")"),
+        Scalar::Integer | Scalar::Number => format!("({text}::numeric)"),
+        Scalar::Boolean => format!("({text}::boolean)"),
+    }
+}
+
+/// How a parameter is read for a path.
+fn read_as(scalar: Scalar) -> &'static str {
+    match scalar {
+        Scalar::String => "text",
+        Scalar::Integer | Scalar::Number => "numeric",
+        Scalar::Boolean => "boolean",
+    }
+}
+
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A page of a part of what is looked for: `limit` documents.
+pub fn page(query: &Query, place: Place, part: Part, limit: i64) -> Sql {
+    let mut sql = Sql::default();
+    sql.push(format_args!("SELECT 1, {COLUMNS}"));
+    from(&mut sql, query, place);
+    let order = query.order.as_ref();
+    if let Some(order) = order {
+        let is_null = match part {
+            Part::Valued => "IS NOT NULL",
+            Part::Valueless => "IS NULL",
+        };
+        sql.push(format_args!(
+            " AND {} {is_null}",
+            expression(&order.path, "d.body")
+        ));
+    }
+    let (sign, direction) = match order.is_some_and(|order| order.is_descending) {
+        true => ("<", " DESC"),
+        false => (">", ""),
+    };
+    match (&query.after, order, part) {
+        (Some(after), Some(order), Part::Valued) => {
+            let value = sql.add(Parameter::Text(text_of(&after.value)));
+            let number = sql.add(Parameter::Number(after.number));
+            let (own, kind) = (
+                expression(&order.path, "d.body"),
+                read_as(order.path.scalar),
+            );
+            sql.push(format_args!(
+                " AND ({own}, d.number) {sign} (${value}::text::{kind}, ${number}::bigint)"
+            ));
+        }
+        // All that have no value come after the last one that has.
+        (Some(after), Some(_), Part::Valueless) if !after.value.is_null() => {}
+        (Some(after), ..) => {
+            let number = sql.add(Parameter::Number(after.number));
+            sql.push(format_args!(" AND d.number {sign} ${number}::bigint"));
+        }
+        (None, ..) => {}
+    }
+    sql.text.push_str(" ORDER BY ");
+    if let Some(Order { path, .. }) = order.filter(|_| part == Part::Valued) {
+        sql.push(format_args!("{}{direction}, ", expression(path, "d.body")));
+    }
+    sql.push(format_args!("d.number{direction} LIMIT {limit}"));
+    sql
+}
+
+/// How many documents are looked for.
+pub fn count(query: &Query, place: Place) -> Sql {
+    let mut sql = Sql::default();
+    sql.text.push_str("SELECT count(*)");
+    from(&mut sql, query, place);
+    sql
+}
+
+/// How many there may be, as the planner thinks.
+pub fn plan(query: &Query, place: Place) -> Sql {
+    let mut sql = Sql::default();
+    sql.text.push_str("EXPLAIN (FORMAT JSON) SELECT 1");
+    from(&mut sql, query, place);
+    sql
+}
+
+fn from(sql: &mut Sql, query: &Query, (tenant, collection): Place) {
+    // The collection is said in words: by it the server knows that the indexes of its paths serve.
+    sql.push(format_args!(
+        " FROM egret.document AS d WHERE d.tenant_id = {} AND d.collection_id = {}",
+        tenant.0, collection.0
+    ));
+    for filter in &query.filters {
+        sql.text.push_str(" AND ");
+        condition(sql, filter);
+    }
+}
+
+fn condition(sql: &mut Sql, filter: &Filter) {
+    let own = expression(&filter.path, "d.body");
+    let kind = read_as(filter.path.scalar);
+    match &filter.test {
+        Test::Exists(true) => sql.push(format_args!("{own} IS NOT NULL")),
+        Test::Exists(false) => sql.push(format_args!("{own} IS NULL")),
+        Test::In(list) => {
+            let list = sql.add(Parameter::List(list.iter().map(text_of).collect()));
+            sql.push(format_args!("{own} = ANY (${list}::text[]::{kind}[])"));
+        }
+        Test::Prefix(prefix) => {
+            let first = sql.add(Parameter::Text(prefix.clone()));
+            sql.push(format_args!(
+                "{own} >= ${first}::text AND pg_catalog.starts_with({own}, ${first}::text)"
+            ));
+            if let Some(end) = end_of(prefix) {
+                let end = sql.add(Parameter::Text(end));
+                sql.push(format_args!(" AND {own} < ${end}::text"));
+            }
+        }
+        Test::Is(comparison, value) => {
+            let sign = match comparison {
+                Comparison::Equal => "=",
+                Comparison::NotEqual => "<>",
+                Comparison::Less => "<",
+                Comparison::LessOrEqual => "<=",
+                Comparison::Greater => ">",
+                Comparison::GreaterOrEqual => ">=",
+            };
+            let value = sql.add(Parameter::Text(text_of(value)));
+            sql.push(format_args!("{own} {sign} ${value}::text::{kind}"));
+        }
+    }
+}
+
+/// The first string after all that begin with a prefix, by code points; none after the last of all.
+fn end_of(prefix: &str) -> Option<String> {
+    let mut head = prefix.to_owned();
+    while let Some(last) = head.pop() {
+        // What lies between is no character.
+        let next = match u32::from(last) + 1 {
+            0xd800..0xe000 => Some('\u{e000}'),
+            next => char::from_u32(next),
+        };
+        if let Some(next) = next {
+            head.push(next);
+            return Some(head);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

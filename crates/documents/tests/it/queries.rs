@@ -1,0 +1,372 @@
+//! Documents that somebody looks for.
+
+use egret_documents::DocumentsError;
+use egret_documents::api::{Count, Find, Page, Shape};
+use egret_documents::model::CollectionName;
+use proptest::prelude::{Strategy, any, prop, prop_oneof};
+use proptest::strategy::{Just, ValueTree};
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+
+use crate::world::{World, code, named};
+
+const FLIGHTS: &str = r#"{"collections": [
+    {"collection": "airports", "identity": ["/faa"], "query": ["/name"], "schema": {"type": "object",
+        "properties": {"faa": {"type": "string"}, "name": {"type": ["integer", "null"]}}, "required": ["faa"]}},
+    {"collection": "flights", "identity": ["/number"], "query": ["/origin", "/delay", "/late", "/where/it's \"here\"", "/number"],
+        "references": [
+            {"name": "origin", "to": "airports", "paths": {"/from": "/faa"}},
+            {"name": "stops", "to": "airports", "paths": {"/stops/*": "/faa"}}],
+        "schema": {"type": "object", "properties": {"number": {"type": "integer"}, "origin": {"type": ["string", "null"]},
+            "delay": {"type": "number"}, "late": {"type": "boolean"}, "from": {"type": "string"},
+            "stops": {"type": "array", "items": {"type": "string"}},
+            "where": {"type": "object", "properties": {"it's \"here\"": {"type": "string"}}}}, "required": ["number"]}}]}"#;
+
+impl World {
+    async fn find(&self, collection: &str, find: &Find) -> Result<Page, DocumentsError> {
+        self.documents
+            .find(&self.caller, &named(collection), find)
+            .await
+    }
+
+    /// What is found, page by page.
+    async fn numbers(&self, filters: &[&str], sort: Option<&str>, limit: u32) -> Vec<i64> {
+        let mut find = Find {
+            filters: filters.iter().map(|&filter| filter.to_owned()).collect(),
+            sort: sort.map(str::to_owned),
+            limit: Some(limit),
+            count: Count::Exact,
+            ..Find::default()
+        };
+        let mut numbers = Vec::new();
+        loop {
+            let page = self.find("flights", &find).await.unwrap();
+            let count = page.count;
+            numbers.extend(
+                page.items
+                    .iter()
+                    .map(|found| found.stored.value().unwrap()["number"].as_i64().unwrap()),
+            );
+            find.cursor = page.next;
+            if find.cursor.is_none() {
+                assert_eq!(count, Some(numbers.len() as i64));
+                return numbers;
+            }
+        }
+    }
+}
+
+/// Flights by what is in them, in the order in which they were made.
+fn flights() -> Vec<Value> {
+    let origin = prop_oneof![
+        Just(Value::Null),
+        "[A-C]{1,2}".prop_map(Value::from),
+        "[é€😀]{1,2}".prop_map(Value::from)
+    ];
+    let flight = (
+        prop::option::of(origin),
+        prop::option::of(-3..4i32),
+        prop::option::of(any::<bool>()),
+    );
+    let mut runner = TestRunner::deterministic();
+    let drawn = prop::collection::vec(flight, 60)
+        .new_tree(&mut runner)
+        .unwrap()
+        .current();
+    let each = drawn
+        .into_iter()
+        .enumerate()
+        .map(|(number, (origin, delay, late))| {
+            let mut flight = json!({ "number": number });
+            if let Some(origin) = origin {
+                flight["origin"] = origin;
+            }
+            if let Some(delay) = delay {
+                flight["delay"] = json!(f64::from(delay) / 2.0);
+            }
+            if let Some(late) = late {
+                flight["late"] = json!(late);
+            }
+            flight
+        });
+    each.collect()
+}
+
+#[tokio::test]
+async fn what_is_found_is_what_the_conditions_say_in_the_order_that_is_asked_for() {
+    for version in [15, 18] {
+        let world = World::new(version).await;
+        world.apply(FLIGHTS).await.unwrap();
+        // Of another collection, with other values at the same path.
+        for faa in ["A", "B"] {
+            world
+                .post("airports", &json!({"faa": faa, "name": 1}))
+                .await
+                .unwrap();
+        }
+        let all = flights();
+        for flight in &all {
+            world.post("flights", flight).await.unwrap();
+        }
+        type Test = fn(&Value) -> bool;
+        let text = |one: &Value| one["origin"].as_str().map(str::to_owned);
+        let cases: [(&str, Test); 11] = [
+            ("/origin = A", |one| one["origin"] == "A"),
+            ("/origin != A", |one| {
+                one["origin"].is_string() && one["origin"] != "A"
+            }),
+            ("/origin prefix A", |one| {
+                one["origin"]
+                    .as_str()
+                    .is_some_and(|text| text.starts_with('A'))
+            }),
+            ("/origin prefix é", |one| {
+                one["origin"]
+                    .as_str()
+                    .is_some_and(|text| text.starts_with('é'))
+            }),
+            ("/origin >= B", |one| {
+                one["origin"].as_str().is_some_and(|text| text >= "B")
+            }),
+            (r#"/origin in ["A", "€"]"#, |one| {
+                one["origin"] == "A" || one["origin"] == "€"
+            }),
+            ("/origin exists", |one| one["origin"].is_string()),
+            ("/origin exists false", |one| !one["origin"].is_string()),
+            ("/delay > 0.5", |one| {
+                one["delay"].as_f64().is_some_and(|delay| delay > 0.5)
+            }),
+            ("/delay <= -1", |one| {
+                one["delay"].as_f64().is_some_and(|delay| delay <= -1.0)
+            }),
+            ("/late = true", |one| one["late"] == true),
+        ];
+        for (filter, test) in cases {
+            let expected: Vec<i64> = all
+                .iter()
+                .filter(|one| test(one))
+                .map(|one| one["number"].as_i64().unwrap())
+                .collect();
+            assert_eq!(
+                world.numbers(&[filter], None, 7).await,
+                expected,
+                "{filter}"
+            );
+        }
+        // By value, those without one last, and in the order in which they were made among equals.
+        let mut by_origin: Vec<&Value> = all.iter().collect();
+        by_origin.sort_by_key(|one| (text(one).is_none(), text(one)));
+        let numbers = |order: &[&Value]| {
+            order
+                .iter()
+                .map(|one| one["number"].as_i64().unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            world.numbers(&[], Some("/origin"), 4).await,
+            numbers(&by_origin)
+        );
+        let (mut valued, mut valueless): (Vec<&Value>, Vec<&Value>) =
+            all.iter().partition(|one| one["delay"].is_number());
+        valued.sort_by(|a, b| {
+            a["delay"]
+                .as_f64()
+                .unwrap()
+                .total_cmp(&b["delay"].as_f64().unwrap())
+        });
+        valued.reverse();
+        // The largest first: the last made first among equals, too.
+        let ordered: Vec<i64> = {
+            let mut keyed: Vec<(f64, i64)> = valued
+                .iter()
+                .map(|one| {
+                    (
+                        one["delay"].as_f64().unwrap(),
+                        one["number"].as_i64().unwrap(),
+                    )
+                })
+                .collect();
+            keyed.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+            valueless.reverse();
+            keyed
+                .into_iter()
+                .map(|(_, number)| number)
+                .chain(numbers(&valueless))
+                .collect()
+        };
+        assert_eq!(world.numbers(&[], Some("-/delay"), 5).await, ordered);
+        let late: Vec<i64> = ordered
+            .iter()
+            .copied()
+            .filter(|number| all[*number as usize]["late"] == true)
+            .collect();
+        assert_eq!(
+            world.numbers(&["/late = true"], Some("-/delay"), 3).await,
+            late
+        );
+        world.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_path_has_an_index_in_each_partition_and_pages_are_read_by_it() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let indexes =
+        "SELECT count(*) FROM pg_indexes WHERE schemaname = 'egret' AND indexname ~ '_by_[0-9]+_'";
+    assert_eq!(world.number(indexes).await, 16 * 6);
+    world.apply(FLIGHTS).await.unwrap();
+    let fewer = FLIGHTS.replace(r#", "/late""#, "");
+    world.apply(&fewer).await.unwrap();
+    assert_eq!(world.number(indexes).await, 16 * 5);
+    world.client.batch_execute(
+        "INSERT INTO egret.document_tenant (name) VALUES ('default') ON CONFLICT DO NOTHING;
+         INSERT INTO egret.document (tenant_id, collection_id, number, id, version, modified_at, targets, body)
+         SELECT 1, 2, egret.document_number(id), id, 1, now(), '{}', jsonb_build_object('number', n, 'delay', n % 100)
+         FROM (SELECT n, gen_random_uuid() AS id FROM generate_series(1, 20000) AS n) AS s;
+         ANALYZE egret.document",
+    ).await.unwrap();
+    let find = Find {
+        filters: vec!["/delay = 7".to_owned()],
+        count: Count::Planned,
+        limit: Some(10),
+        ..Find::default()
+    };
+    let page = world.find("flights", &find).await.unwrap();
+    assert_eq!(page.items.len(), 10);
+    assert!(
+        page.count.is_some_and(|count| (20..2_000).contains(&count)),
+        "{:?}",
+        page.count
+    );
+    let plan = "SELECT string_agg(indexrelname, ' ') FROM pg_stat_user_indexes WHERE schemaname = 'egret' AND idx_scan > 0 AND indexrelname ~ '_by_2_'";
+    world
+        .client
+        .batch_execute("SELECT pg_stat_clear_snapshot()")
+        .await
+        .unwrap();
+    let used = async || {
+        world
+            .client
+            .query_one(plan, &[])
+            .await
+            .unwrap()
+            .get::<_, Option<String>>(0)
+    };
+    // The statistics of other sessions come a moment after they end what they do.
+    while used().await.is_none() {
+        world.find("flights", &find).await.unwrap();
+    }
+    world.documents_stop().await;
+}
+
+#[tokio::test]
+async fn parts_of_documents_and_what_they_refer_to_are_shown() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    for faa in ["JFK", "LAX", "ORD"] {
+        world.post("airports", &json!({"faa": faa})).await.unwrap();
+    }
+    let flight = json!({"number": 1, "origin": "x", "from": "JFK", "stops": ["LAX", "ORD"], "where": {"it's \"here\"": "yes"}});
+    let made = world.post("flights", &flight).await.unwrap();
+    world.post("flights", &json!({"number": 2})).await.unwrap();
+    let name = |name: &str| name.parse::<CollectionName>().unwrap();
+    let shape = Shape {
+        fields: vec![
+            "/number".parse().unwrap(),
+            "/where/it's \"here\"".parse().unwrap(),
+            "/none".parse().unwrap(),
+        ],
+        embed: vec![name("origin"), name("stops")],
+    };
+    let find = Find {
+        shape: shape.clone(),
+        ..Find::default()
+    };
+    let page = world.find("flights", &find).await.unwrap();
+    assert_eq!(
+        page.items[0].fields,
+        Some(json!({"number": 1, "where": {"it's \"here\"": "yes"}}))
+    );
+    let embedded = json!({"origin": {"faa": "JFK"}, "stops": [{"faa": "LAX"}, {"faa": "ORD"}]});
+    assert_eq!(Value::Object(page.items[0].embedded.clone()), embedded);
+    assert_eq!(
+        (page.items[1].fields.clone(), page.items[1].embedded.len()),
+        (Some(json!({"number": 2})), 0)
+    );
+    let alone = world
+        .documents
+        .get_shaped(&world.caller, (&named("flights"), made.id), &shape)
+        .await
+        .unwrap();
+    assert_eq!(Value::Object(alone.embedded), embedded);
+    let unknown = Find {
+        shape: Shape {
+            embed: vec![name("plane")],
+            ..Shape::default()
+        },
+        ..Find::default()
+    };
+    assert_eq!(code(world.find("flights", &unknown).await), "query_invalid");
+    let long = json!({"number": 3, "origin": "x".repeat(1_025)});
+    assert_eq!(
+        code(world.post("flights", &long).await),
+        "validation_failed"
+    );
+    world
+        .post(
+            "flights",
+            &json!({"number": 3, "origin": "x".repeat(1_024)}),
+        )
+        .await
+        .unwrap();
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn who_refers_to_a_document_is_told_page_by_page() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let jfk = world
+        .post("airports", &json!({"faa": "JFK"}))
+        .await
+        .unwrap();
+    for number in 0..5 {
+        world
+            .post(
+                "flights",
+                &json!({"number": number, "from": "JFK", "stops": ["JFK"]}),
+            )
+            .await
+            .unwrap();
+    }
+    let (mut cursor, mut numbers) = (None::<String>, Vec::new());
+    loop {
+        let page = (cursor.as_deref(), Some(2));
+        let referring = world
+            .documents
+            .referrers(&world.caller, (&named("airports"), jfk.id), page)
+            .await
+            .unwrap();
+        let each = referring.items.iter().map(|(name, stored)| {
+            assert_eq!(name.as_str(), "flights");
+            stored.value().unwrap()["number"].as_i64().unwrap()
+        });
+        numbers.extend(each);
+        cursor = referring.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(numbers, [0, 1, 2, 3, 4]);
+    let wrong = world
+        .documents
+        .referrers(
+            &world.caller,
+            (&named("airports"), jfk.id),
+            (Some("x"), None),
+        )
+        .await;
+    assert_eq!(code(wrong), "query_invalid");
+    world.stop().await;
+}
