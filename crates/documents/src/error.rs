@@ -7,8 +7,7 @@ use egret_postgres::{PostgresError, retry, tokio_postgres};
 
 use crate::core::collection::Told;
 use crate::core::decide::Etag;
-use crate::model::{CollectionName, DocumentId, Violation};
-use crate::store::read::Referrers;
+use crate::model::{CollectionName, DocumentId, Referrers, Violation};
 
 /// An error of the documents engine.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -45,7 +44,7 @@ pub enum DocumentsError {
     },
     /// Others refer to a document that was to go.
     #[error(
-        "{} documents refer to it: change or delete them first", counted(.referrers)
+        "{} to it: change or delete them first", counted(.referrers)
     )]
     StillReferenced {
         /// Who does.
@@ -197,9 +196,10 @@ fn unresolved(references: &[Told]) -> String {
 }
 
 fn counted(referrers: &Referrers) -> String {
-    match referrers.is_more {
-        true => format!("more than {}", referrers.count),
-        false => referrers.count.to_string(),
+    match (referrers.is_more, referrers.count) {
+        (true, count) => format!("more than {count} documents refer"),
+        (false, 1) => "a document refers".to_owned(),
+        (false, count) => format!("{count} documents refer"),
     }
 }
 

@@ -12,3 +12,5 @@ mod worker;
 pub use api::{Caller, Documents, Options};
 pub use config::DocumentsConfig;
 pub use error::DocumentsError;
+pub use store::read::Stored;
+pub use worker::keeper::Standing;

@@ -98,6 +98,17 @@ impl Done {
     }
 }
 
+/// Who refers to a document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Referrers {
+    /// How many, as far as they were counted.
+    pub count: i64,
+    /// Whether there are more.
+    pub is_more: bool,
+    /// The first of them, each with its collection.
+    pub first: Vec<(CollectionName, DocumentId)>,
+}
+
 /// An identity of a collection, as a UUIDv5: two documents of a collection with the same identity have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AliasId(pub Uuid);

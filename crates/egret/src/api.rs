@@ -58,10 +58,66 @@ struct Problem {
     detail: Option<String>,
     request_id: Option<String>,
     position: Option<usize>,
+    violations: Vec<Violation>,
+    references: Vec<Reference>,
+    referrers: Option<Referrers>,
     /// Prometheus's own form has these two.
     error: Option<String>,
     #[serde(rename = "errorType")]
     error_type: Option<String>,
+}
+
+/// What is wrong at one place of a document.
+#[derive(Debug, Deserialize)]
+struct Violation {
+    pointer: String,
+    message: String,
+}
+
+/// What a document refers to, and is not there.
+#[derive(Debug, Deserialize)]
+struct Reference {
+    to: String,
+    pointers: Vec<String>,
+    identity: Json,
+}
+
+/// Who refers to a document that was to go.
+#[derive(Debug, Deserialize)]
+struct Referrers {
+    first: Vec<Referrer>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Referrer {
+    collection: String,
+    id: String,
+}
+
+impl Problem {
+    /// All that it is about, a line for each, where its message names the first alone.
+    fn listed(&self) -> Option<String> {
+        let violations = self
+            .violations
+            .iter()
+            .map(|one| match one.pointer.as_str() {
+                "" => one.message.clone(),
+                pointer => format!("{pointer}: {}", one.message),
+            });
+        let references = self.references.iter().map(|one| {
+            format!(
+                "{}: `{}` has no document with {}",
+                one.pointers.join(", "),
+                one.to,
+                one.identity
+            )
+        });
+        let referrers = self.referrers.iter().flat_map(|all| &all.first);
+        let referrers = referrers.map(|one| format!("{} {}", one.collection, one.id));
+        let lines: Vec<String> = violations.chain(references).chain(referrers).collect();
+        let says_more = lines.len() > 1 || self.referrers.is_some();
+        says_more.then(|| lines.join("\n"))
+    }
 }
 
 /// The API of Egret's own.
@@ -69,6 +125,57 @@ const OWN: &[&str] = &["v1"];
 
 /// That of Prometheus.
 const PROMETHEUS: &[&str] = &["prometheus", "api", "v1"];
+
+/// A call with headers and a body of its own.
+#[derive(Debug)]
+pub struct Raw {
+    /// GET, POST and the like.
+    pub method: Method,
+    /// Segments of the path.
+    pub path: Vec<String>,
+    /// Query parameters.
+    pub query: Vec<(String, String)>,
+    /// Headers.
+    pub headers: Vec<(header::HeaderName, String)>,
+    /// The body, and its type.
+    pub body: Option<(&'static str, Vec<u8>)>,
+}
+
+impl Raw {
+    /// A call with nothing but its path.
+    pub fn new(method: Method, path: Vec<String>) -> Self {
+        Self {
+            method,
+            path,
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: None,
+        }
+    }
+}
+
+/// An answer as it came.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// The version that it names.
+    pub etag: Option<String>,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// Its body as JSON.
+    ///
+    /// # Errors
+    /// [`Failure`]: it is none.
+    pub fn json(&self) -> Result<Json, Failure> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            Failure::failed("not_egret", format!("the answer is no JSON: {error}"))
+        })
+    }
+}
 
 impl Api {
     /// A client for the server at `address`.
@@ -257,6 +364,33 @@ impl Api {
         self.json(&self.whole(response).await?)
     }
 
+    /// A call with headers and a body of its own.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn raw(&self, raw: Raw) -> Result<Answer, Failure> {
+        let path: Vec<&str> = raw.path.iter().map(String::as_str).collect();
+        let query = raw
+            .query
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let url = self.address_of(OWN, &path, &query.collect::<Vec<_>>())?;
+        let mut request = self.http.request(raw.method, url);
+        for (name, value) in raw.headers {
+            request = request.header(name, value);
+        }
+        if let Some((kind, body)) = raw.body {
+            request = request.header(header::CONTENT_TYPE, kind).body(body);
+        }
+        let response = self.sent(request).await?;
+        let etag = response.headers().get(header::ETAG);
+        Ok(Answer {
+            status: response.status().as_u16(),
+            etag: etag.and_then(|etag| etag.to_str().ok()).map(str::to_owned),
+            body: self.whole(response).await?,
+        })
+    }
+
     async fn send(
         &self,
         method: Method,
@@ -360,6 +494,7 @@ impl Api {
             Ok(problem) => problem,
             Err(_) => return self.stranger(),
         };
+        let listed = problem.listed();
         let code = problem.code.or(problem.error_type);
         let message = problem
             .detail
@@ -373,6 +508,7 @@ impl Api {
             ),
             401 => Some("the token is unknown, revoked or expired: `egret token list` shows those that are good".to_owned()),
             403 => Some("use a token with that scope: `egret token create NAME --scope …` makes one".to_owned()),
+            _ if listed.is_some() => listed,
             429 | 503 => retry_after.map(|seconds| format!("try again in {seconds} s")),
             _ => None,
         };

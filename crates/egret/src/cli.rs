@@ -1,5 +1,6 @@
 //! The command line as a tree of types: what a user may type, and the help that says so.
 
+mod document;
 mod queue;
 mod series;
 mod view;
@@ -11,6 +12,10 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use egret_base::settings::{Size, Span, Value};
 use egret_bench::cli::{BenchCommand, EXIT_CODES};
 
+pub use self::document::{
+    Collection, CountKind, Document, OneDocument, PatchKind, Place, PutDocument, QueryDocuments,
+    Shape,
+};
 pub use self::queue::{
     Backoff, Create as CreateQueue, Cron, Dead, Enqueue, Jitter, Listing, Missed, Outbox, Produced,
     Put, Queue, Retry, Work,
@@ -119,7 +124,7 @@ pub enum Command {
     Serve,
     /// Run the server with the flights database and a branch of it to try
     Demo,
-    /// Show what runs: services, PostgreSQL, volume, branches, queue, series, views
+    /// Show what runs: services, PostgreSQL, volume, branches, queue, series, views, documents
     Status,
     /// Show every setting with its value and where it came from
     Config {
@@ -139,6 +144,12 @@ pub enum Command {
     /// Results of queries, kept fresh
     #[command(subcommand)]
     View(View),
+    /// Kinds of documents: what they may be, what tells them apart, what they refer to
+    #[command(subcommand)]
+    Collection(Collection),
+    /// JSON documents whose references never dangle
+    #[command(subcommand)]
+    Document(Document),
     /// Tokens that open the doors
     #[command(subcommand)]
     Token(Token),

@@ -5,6 +5,7 @@ mod bench;
 mod branch;
 mod configuration;
 mod connect;
+mod document;
 pub(crate) mod events;
 mod external;
 mod pool;
@@ -102,6 +103,8 @@ async fn dispatch(
         Command::Queue(command) => queue::run(command, &connect()?, output).await,
         Command::Series(command) => series::run(command, &connect()?, output).await,
         Command::View(command) => view::run(command, &connect()?, output).await,
+        Command::Collection(command) => document::collection(command, &connect()?, output).await,
+        Command::Document(command) => document::run(command, &connect()?, output).await,
         Command::Token(command) => token::run(command, &connect()?, output).await,
         Command::Config { .. } => configuration::show(configuration, output),
         Command::Completions { .. } | Command::Bench(_) => Ok(()),

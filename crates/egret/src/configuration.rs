@@ -11,6 +11,7 @@ use egret_base::settings::{
 };
 
 use egret_branches::BranchesConfig;
+use egret_documents::DocumentsConfig;
 use egret_postgres::PostgresConfig;
 use egret_queue::QueueConfig;
 use egret_series::SeriesConfig;
@@ -90,6 +91,7 @@ fn parts() -> Vec<Part> {
         Part::of::<QueueConfig>(),
         Part::of::<SeriesConfig>(),
         Part::of::<ViewsConfig>(),
+        Part::of::<DocumentsConfig>(),
         Part::of::<ServerConfig>(),
         Part::of::<ProxyConfig>(),
     ]

@@ -85,11 +85,14 @@ impl Egret {
         stack.push(Arc::new(outbox.clone()));
         let views = parts.views(configuration.section()?, &underneath, &queues);
         stack.push(Arc::new(views.clone()));
+        let documents = parts.documents(configuration.section()?, &underneath);
+        stack.push(Arc::new(documents.clone()));
         let engines = Engines {
             queues,
             outbox,
             series,
             views,
+            documents,
         };
         let embedded = underneath.embedded().cloned();
         let doors = parts.doors(&home, &mut stack, engines, underneath);
@@ -163,6 +166,7 @@ fn still_to_do(part: &str) -> &str {
         "monitor" => "alerts to be told",
         "branches" => "the servers of the branches to stop",
         "views" => "refreshes of views that have begun",
+        "documents" => "writes of documents that have begun",
         "postgres" => "the embedded server to write its last checkpoint",
         "volume" => "the volume to be written to disk",
         other => other,

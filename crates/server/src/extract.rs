@@ -73,6 +73,11 @@ impl JsonText {
         read_json(&self.0)
     }
 
+    /// Its text, which nobody has looked at yet.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.0
+    }
+
     /// Whether the value is an array.
     pub(crate) fn is_array(&self) -> bool {
         self.0.trim_ascii_start().first() == Some(&b'[')

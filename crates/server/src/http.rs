@@ -2,6 +2,7 @@
 
 pub(crate) mod branches;
 mod docs;
+pub(crate) mod documents;
 pub(crate) mod installations;
 pub(crate) mod outboxes;
 pub(crate) mod queues;

@@ -135,6 +135,18 @@ fn add_components(document: &mut Value) {
     }
 }
 
+/// A document of paths and schemas that are known only as it runs, in the same form.
+pub(crate) fn described(paths: Map<String, Value>, schemas: Map<String, Value>) -> Value {
+    let mut document = json!({
+        "openapi": "3.1.0",
+        "info": info(env!("CARGO_PKG_VERSION")),
+        "paths": paths,
+        "components": {"schemas": schemas},
+    });
+    add_components(&mut document);
+    document
+}
+
 fn object_at<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     let object = value.as_object_mut().expect("a document is an object");
     object_at_map(object, key)

@@ -36,6 +36,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-state",
             "egret-postgres",
             "egret-branches",
+            "egret-documents",
             "egret-proto",
             "egret-queue",
             "egret-series",
@@ -52,6 +53,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         &[
             "egret-base",
             "egret-linux",
+            "egret-documents",
             "egret-log",
             "egret-queue",
             "egret-series",

@@ -3,6 +3,8 @@
 mod batch;
 mod declare;
 mod find;
+mod look;
+mod patch;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +19,8 @@ use tokio::task::JoinSet;
 pub use self::batch::{Act, Operation, Refused};
 pub use self::declare::{Applied, Outcome};
 pub use self::find::{Count, Find, Found, PAGE_USUAL, Page, Referring, Shape};
+pub use self::look::Summary;
+pub use self::patch::Patch;
 
 use crate::config::DocumentsConfig;
 use crate::core::decide::Condition;

@@ -66,7 +66,7 @@ fn of_collection(collection: &Collection, document: &Value) -> Value {
             "summary": format!("Write one of {name} by its identity"),
             "description": format!("The identity is {identity}. A document with the same identity is replaced; an unchanged one is not written."),
             "security": [{"token": ["documents:write"]}],
-            "parameters": [if_match(), if_none_match(), idempotency_key(), durability()],
+            "parameters": [if_match(), if_none_match(), database()],
             "requestBody": {"required": true, "content": {"application/json": {"schema": document}}},
             "responses": answers([
                 ("200", of_written("It was there, and is as it was sent.")),
@@ -79,6 +79,15 @@ fn of_collection(collection: &Collection, document: &Value) -> Value {
             "summary": format!("List or find {name}"),
             "description": found_by,
             "security": [{"token": ["documents:read"]}],
+            "parameters": [
+                parameter("filter", "A condition: a path, one of =, !=, <, <=, >, >=, in, prefix and exists, and a value. May be repeated."),
+                parameter("sort", "A path; `-` before it: the largest first."),
+                parameter("cursor", "The `next` of the page before."),
+                {"name": "limit", "in": "query", "required": false, "description": "Documents of a page.", "schema": {"type": "integer", "minimum": 1}},
+                {"name": "count", "in": "query", "required": false, "description": "Whether all are counted: one by one, or as the planner thinks.",
+                    "schema": {"type": "string", "enum": ["exact", "planned", "none"]}},
+                fields(), embed(), database(),
+            ],
             "responses": answers([("200", page(document))], &["400", "404", "429", "503"]),
         },
     })
@@ -102,9 +111,9 @@ fn of_document(name: &CollectionName, document: &Value) -> Value {
             json!({"description": description, "headers": etag()}),
         )]
     };
-    let conditions = json!([if_match(), if_none_match(), durability()]);
+    let conditions = json!([if_match(), if_none_match(), database()]);
     let mut get = operation("get", &format!("Read one of {name}"), "read");
-    get["parameters"] = json!([if_none_match()]);
+    get["parameters"] = json!([if_none_match(), fields(), embed(), database()]);
     get["responses"] = answers(
         [
             (
@@ -200,14 +209,20 @@ fn of_written(description: &str) -> Value {
 fn page(document: &Value) -> Value {
     let item = json!({
         "type": "object",
-        "required": ["id", "document"],
-        "properties": {"id": {"type": "string", "format": "uuid"}, "document": document},
+        "required": ["id", "etag", "document"],
+        "properties": {
+            "id": {"type": "string", "format": "uuid"},
+            "etag": {"type": "string"},
+            "document": document,
+            "embedded": {"type": "object", "description": "What references are to, by their names."},
+        },
     });
     let schema = json!({
         "type": "object",
         "required": ["items"],
         "properties": {
             "items": {"type": "array", "items": item},
+            "count": {"type": "integer", "description": "How many there are in all, where that was asked for."},
             "next": {"type": "string", "description": "The cursor of the next page, where there is one."},
         },
     });
@@ -238,20 +253,29 @@ fn if_none_match() -> Value {
     )
 }
 
-fn idempotency_key() -> Value {
-    header(
-        "Idempotency-Key",
-        "Sent again with the same key, it is done once.",
-        json!({"type": "string"}),
+fn parameter(name: &str, description: &str) -> Value {
+    json!({"name": name, "in": "query", "required": false, "description": description, "schema": {"type": "string"}})
+}
+
+fn database() -> Value {
+    parameter(
+        "database",
+        "The database; without it the only one that has collections.",
     )
 }
 
-fn durability() -> Value {
-    json!({
-        "name": "durability", "in": "query", "required": false,
-        "description": "`relaxed`: answered before it is on disk, for loads that can be repeated.",
-        "schema": {"type": "string", "enum": ["full", "relaxed"]},
-    })
+fn fields() -> Value {
+    parameter(
+        "fields",
+        "These paths of the document alone, with commas between them.",
+    )
+}
+
+fn embed() -> Value {
+    parameter(
+        "embed",
+        "What these references are to comes along, with commas between their names.",
+    )
 }
 
 fn listed<'a>(paths: impl Iterator<Item = &'a crate::core::path::Path>) -> String {

@@ -15,6 +15,12 @@ pub struct Remembered {
     pub id: CollectionId,
     /// As it was declared.
     pub definition: Value,
+    /// How often it was changed, from 1.
+    pub version: i32,
+    /// When it was declared first.
+    pub created_at: std::time::SystemTime,
+    /// When it was changed last.
+    pub changed_at: std::time::SystemTime,
 }
 
 /// All collections, by number.
@@ -22,11 +28,14 @@ pub struct Remembered {
 /// # Errors
 /// What the server says.
 pub async fn collections(client: &impl GenericClient) -> Result<Vec<Remembered>, DocumentsError> {
-    let sql = "SELECT collection_id, definition FROM egret.collection ORDER BY collection_id";
+    let sql = "SELECT collection_id, definition, version, created_at, changed_at FROM egret.collection ORDER BY collection_id";
     let rows = client.query(sql, &[]).await?;
     let each = rows.iter().map(|row| Remembered {
         id: CollectionId(row.get(0)),
         definition: row.get(1),
+        version: row.get(2),
+        created_at: row.get(3),
+        changed_at: row.get(4),
     });
     Ok(each.collect())
 }

@@ -101,7 +101,7 @@ impl Stored {
 
 /// Who refers to a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Referrers {
+pub struct Counted {
     /// How many, up to the limit that was asked for.
     pub count: i64,
     /// Whether there are more.
@@ -179,8 +179,8 @@ pub async fn referrers(
     (tenants, numbers): (&[i32], &[i64]),
     let_go: &[i64],
     (first_max, count_max): (i64, i64),
-) -> Result<Vec<Referrers>, PgError> {
-    let mut all = vec![Referrers::default(); numbers.len()];
+) -> Result<Vec<Counted>, PgError> {
+    let mut all = vec![Counted::default(); numbers.len()];
     let values: [&(dyn ToSql + Sync); 5] = [&tenants, &numbers, &first_max, &count_max, &let_go];
     for row in client.query(statement, &values).await? {
         let one = &mut all[place(&row)];

@@ -76,6 +76,11 @@ impl Catalogue {
         each.collect()
     }
 
+    /// All collections, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &Declared> {
+        self.by_id.values().map(AsRef::as_ref)
+    }
+
     /// A collection by its number.
     pub fn by_id(&self, id: CollectionId) -> Option<Arc<Declared>> {
         self.by_id.get(&id).cloned()

@@ -5,7 +5,7 @@ use futures_util::future::try_join_all;
 use uuid::Uuid;
 
 use crate::error::DocumentsError;
-use crate::store::read::{self, Referrers, Stored};
+use crate::store::read::{self, Counted, Stored};
 use crate::store::write::{self, Writes};
 
 /// Plans are made once, for any number of documents: rows are found by their keys, however few there are at the moment.
@@ -103,7 +103,7 @@ impl Session {
         asked: (&[i32], &[i64]),
         let_go: &[i64],
         bounds: (i64, i64),
-    ) -> Result<Vec<Referrers>, DocumentsError> {
+    ) -> Result<Vec<Counted>, DocumentsError> {
         match asked.1.is_empty() {
             true => Ok(Vec::new()),
             false => {

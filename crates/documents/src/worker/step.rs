@@ -2,6 +2,7 @@
 
 use tokio::sync::oneshot;
 
+use super::catalogue::Catalogue;
 use super::names::Names;
 use super::rename::Moved;
 use super::session::Session;
@@ -10,7 +11,7 @@ use crate::core::decide::{Present, Verdict};
 use crate::core::group::{Asked, Met};
 use crate::core::schedule::Taken;
 use crate::error::DocumentsError;
-use crate::model::{ChangeKind, Done, Written};
+use crate::model::{ChangeKind, Done, Referrers, Written};
 use crate::store::write::{Content, Writes};
 
 /// So many of those who refer to a document are named where it cannot go.
@@ -210,7 +211,11 @@ type Going = (usize, usize, i64);
 ///
 /// # Errors
 /// What the server says.
-pub async fn check_removals(session: &Session, steps: &mut [Step]) -> Result<(), DocumentsError> {
+pub async fn check_removals(
+    session: &Session,
+    catalogue: &Catalogue,
+    steps: &mut [Step],
+) -> Result<(), DocumentsError> {
     let mut single = Vec::new();
     for at in 0..steps.len() {
         let going = going(at, &steps[at]);
@@ -219,10 +224,10 @@ pub async fn check_removals(session: &Session, steps: &mut [Step]) -> Result<(),
         } else if !going.is_empty() {
             // What these let go does not count for them alone.
             let let_go = let_go(&steps[at]);
-            check(session, steps, &going, &let_go).await?;
+            check((session, catalogue), steps, &going, &let_go).await?;
         }
     }
-    check(session, steps, &single, &[]).await
+    check((session, catalogue), steps, &single, &[]).await
 }
 
 fn going(at: usize, step: &Step) -> Vec<Going> {
@@ -249,7 +254,7 @@ fn let_go(step: &Step) -> Vec<i64> {
 }
 
 async fn check(
-    session: &Session,
+    (session, catalogue): (&Session, &Catalogue),
     steps: &mut [Step],
     going: &[Going],
     let_go: &[i64],
@@ -266,6 +271,15 @@ async fn check(
     for ((at, place, _), referrers) in going.iter().zip(referrers) {
         let is_refused = matches!(steps[*at].fate, Fates::Told(_));
         if referrers.count > 0 && !is_refused {
+            let named = referrers.first.into_iter().filter_map(|(collection, id)| {
+                let declared = catalogue.by_id(collection)?;
+                Some((declared.collection.name().clone(), id))
+            });
+            let referrers = Referrers {
+                count: referrers.count,
+                is_more: referrers.is_more,
+                first: named.collect(),
+            };
             steps[*at].refuse(*place, DocumentsError::StillReferenced { referrers });
         }
     }

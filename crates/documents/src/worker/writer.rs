@@ -250,7 +250,7 @@ impl Writer {
         session: &Session,
         steps: &mut Vec<Step>,
     ) -> Result<(), DocumentsError> {
-        check_removals(session, steps).await?;
+        check_removals(session, &self.catalogue(), steps).await?;
         let is_rename = |step: &Step| matches!(&step.fate, Fates::Write(fates) if fates.contains(&Fate::Rename));
         let renames: Vec<Step> = steps.extract_if(.., |step| is_rename(step)).collect();
         for mut step in renames {

@@ -87,7 +87,7 @@ async fn references_never_dangle() {
     let refused = world.delete("airports", ord.id).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "1 documents refer to it: change or delete them first"
+        "a document refers to it: change or delete them first"
     );
     // What is refused leaves the edges that there are.
     assert_eq!(

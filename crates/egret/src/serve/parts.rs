@@ -12,6 +12,7 @@ use anyhow::bail;
 use egret_base::lifecycle::Stack;
 use egret_base::{Clock, Entropy};
 use egret_branches::{Branches, BranchesConfig, Mounted, Options, VolumeService};
+use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
 use egret_postgres::embedded::check_port;
 use egret_postgres::external::{Verdict, check, parse};
 use egret_postgres::managed::ManagedServer;
@@ -21,15 +22,15 @@ use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
     Build, Builder, DEFAULT_TENANT, Deps, Metrics, ProxyAddress, Server, ServerConfig, Tokens,
-    branches_routes, installation_routes, outbox_routes, queue_routes, queue_service,
-    series_routes, series_service, view_routes, view_service,
+    branches_routes, document_routes, installation_routes, outbox_routes, queue_routes,
+    queue_service, series_routes, series_service, view_routes, view_service,
 };
 use egret_views::{Options as ViewsOptions, TasksTo, Views, ViewsConfig};
 use serde_json::json;
 
 use self::sections::{
-    branches_section, external_section, fixed_section, postgres_section, queue_section,
-    series_section, views_section, volume_section,
+    branches_section, documents_section, external_section, fixed_section, postgres_section,
+    queue_section, series_section, views_section, volume_section,
 };
 use super::{Embedded, Home};
 use crate::configuration::Configuration;
@@ -50,6 +51,7 @@ pub(super) struct Engines {
     pub(super) outbox: Outbox,
     pub(super) series: Series,
     pub(super) views: Views,
+    pub(super) documents: Documents,
 }
 
 /// What Egret stands on.
@@ -251,6 +253,20 @@ impl Parts {
         engine.expect("registering runs its closure")
     }
 
+    /// The documents engine, in the same databases.
+    pub(super) fn documents(&self, config: DocumentsConfig, underneath: &Underneath) -> Documents {
+        let options = DocumentsOptions {
+            config,
+            databases: underneath.databases("documents"),
+            clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
+        };
+        let mut engine = None;
+        self.metrics
+            .register(|registry| engine = Some(Documents::new(options, registry)));
+        engine.expect("registering runs its closure")
+    }
+
     /// The doors, on top of the stack. Returns the admin token when it was made just now.
     pub(super) fn doors(
         &self,
@@ -264,7 +280,7 @@ impl Parts {
         stack.push_eager(Arc::new(monitor.clone()));
         let tokens = Arc::new(Tokens::open(
             &home.state_db(),
-            &["branches", "queue", "series", "views"],
+            &["branches", "documents", "queue", "series", "views"],
             self.clock.clone(),
             self.entropy.clone(),
         )?);
@@ -320,6 +336,7 @@ impl Parts {
             outbox,
             series,
             views,
+            documents,
         } = engines;
         let stopping = server.stopping();
         let of_views = view_service(views.clone(), stopping.clone());
@@ -334,6 +351,8 @@ impl Parts {
                 stopping.clone(),
             ))
             .route(installation_routes(databases, views.clone(), outbox))
+            .route(document_routes(documents.clone()))
+            .status("documents", documents_section(documents))
             .status("series", series_section(series.clone()))
             .status("queue", queue_section(queues.clone()))
             .status("views", views_section(views))

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use egret_base::lifecycle::{Readiness, Service};
 use egret_branches::Branches;
+use egret_documents::{Documents, Standing};
 use egret_postgres::managed::ManagedServer;
 use egret_postgres::tokio_postgres::Config;
 use egret_postgres::tokio_postgres::config::Host;
@@ -191,6 +192,24 @@ pub(super) fn views_section(views: Views) -> StatusSection {
                 Ok(Err(error)) => json!({ "error": error.to_string() }),
                 Err(_) => json!({ "error": "PostgreSQL does not answer" }),
             }
+        })
+    })
+}
+
+pub(super) fn documents_section(documents: Documents) -> StatusSection {
+    Arc::new(move || {
+        let documents = documents.clone();
+        Box::pin(async move {
+            let databases = documents.standings().into_iter().map(|(name, standing)| {
+                let told = match standing {
+                    Standing::Owner => "written by this Egret".to_owned(),
+                    Standing::Elsewhere(holder) => format!("written by {}", holder.what),
+                    Standing::Unknown => "not to be written at the moment".to_owned(),
+                };
+                (name, told)
+            });
+            let databases: BTreeMap<String, String> = databases.collect();
+            json!({ "databases": databases })
         })
     })
 }

@@ -1,0 +1,72 @@
+//! Changes parts of documents.
+
+use serde_json::Value;
+
+use super::{Caller, Documents};
+use crate::core::decide::{Condition, Etag};
+use crate::core::json::{self, Bounds, DEPTH_MAX};
+use crate::core::patch::{JsonPatch, merge};
+use crate::error::DocumentsError;
+use crate::model::{CollectionName, DocumentId, Written};
+
+/// How often a change is tried anew when others come between.
+const ATTEMPTS: u32 = 10;
+
+/// What kind of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patch {
+    /// RFC 7386.
+    Merge,
+    /// RFC 6902.
+    Json,
+}
+
+impl Documents {
+    /// Changes parts of a document. Where another write comes between, it is applied to what that one wrote.
+    ///
+    /// # Errors
+    /// [`DocumentsError`]: nothing has changed then. Pointers of violations are into the patch where that is at fault.
+    pub async fn patch(
+        &self,
+        caller: &Caller,
+        (collection, id): (&CollectionName, DocumentId),
+        (kind, patch): (Patch, &[u8]),
+        condition: Condition,
+    ) -> Result<Written, DocumentsError> {
+        let bounds = Bounds {
+            bytes_max: self.document_bytes_max(),
+            depth_max: DEPTH_MAX,
+        };
+        let patch = json::read(patch, bounds)?;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let stored = self.get(caller, (collection, id)).await?;
+            let at = Etag::new(stored.id, stored.version);
+            if !condition.holds(Some(at)) {
+                return Err(DocumentsError::VersionMismatch { at: Some(at) });
+            }
+            let body = patched(stored.value()?, kind, patch.clone())?;
+            let is_still = Condition::IfAt(vec![at]);
+            let body = body.to_string();
+            let written = self
+                .replace(caller, (collection, id), body.as_bytes(), is_still)
+                .await;
+            match written {
+                Err(DocumentsError::VersionMismatch { at: Some(_) }) if attempts < ATTEMPTS => {}
+                written => return written,
+            }
+        }
+    }
+}
+
+fn patched(mut body: Value, kind: Patch, patch: Value) -> Result<Value, DocumentsError> {
+    match kind {
+        Patch::Merge => merge(&mut body, patch),
+        Patch::Json => {
+            let patch = JsonPatch::read(patch).map_err(DocumentsError::violation)?;
+            patch.apply(&mut body).map_err(DocumentsError::violation)?;
+        }
+    }
+    Ok(body)
+}

@@ -1,0 +1,185 @@
+//! `egret collection …` and `egret document …`
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// `egret collection …`
+#[derive(Debug, Subcommand)]
+pub enum Collection {
+    /// Declare the collections of files: new ones, and other definitions of those that are there
+    Apply {
+        /// Files of definitions, JSON; `-` reads standard input. All of a file are declared or none
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// In which database.
+        #[command(flatten)]
+        place: Place,
+    },
+    /// List the collections
+    List(Place),
+    /// Show a collection as it was declared
+    Show {
+        /// The collection
+        collection: String,
+        /// In which database.
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+/// `egret document …`
+#[derive(Debug, Subcommand)]
+pub enum Document {
+    /// Write a document: in the place of one with the same identity, or as a new one
+    Put(PutDocument),
+    /// Print a document
+    Get {
+        /// Which document.
+        #[command(flatten)]
+        document: OneDocument,
+        /// What of it.
+        #[command(flatten)]
+        shape: Shape,
+        /// With its version, when it was made and changed, and by whom
+        #[arg(long)]
+        meta: bool,
+    },
+    /// Look for documents by the paths that their collection declares for that
+    Query(Box<QueryDocuments>),
+    /// List who refers to a document
+    Referrers {
+        /// Which document.
+        #[command(flatten)]
+        document: OneDocument,
+        /// Documents of a page [default: 100]
+        #[arg(long, value_name = "DOCUMENTS")]
+        limit: Option<u32>,
+        /// Go on after the page that gave this cursor
+        #[arg(long)]
+        cursor: Option<String>,
+    },
+    /// Change parts of a document by a patch
+    Patch {
+        /// Which document.
+        #[command(flatten)]
+        document: OneDocument,
+        /// The patch; `-` reads it from standard input
+        #[arg(value_name = "FILE", default_value = "-")]
+        file: PathBuf,
+        /// What kind of patch: RFC 7386 or RFC 6902
+        #[arg(long, value_enum, default_value_t = PatchKind::Merge)]
+        kind: PatchKind,
+        /// Only if the document is at this version
+        #[arg(long, value_name = "ETAG")]
+        if_match: Option<String>,
+    },
+    /// Delete a document to which none refers
+    Delete {
+        /// Which document.
+        #[command(flatten)]
+        document: OneDocument,
+        /// Only if it is at this version
+        #[arg(long, value_name = "ETAG")]
+        if_match: Option<String>,
+    },
+}
+
+/// In which database.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// The database [default: the only one that has collections]
+    #[arg(long, short)]
+    pub database: Option<String>,
+}
+
+/// A document by its id.
+#[derive(Debug, Args)]
+pub struct OneDocument {
+    /// Its collection
+    pub collection: String,
+    /// Its id
+    pub id: String,
+    /// In which database.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `egret document put …`
+#[derive(Debug, Args)]
+pub struct PutDocument {
+    /// The collection
+    pub collection: String,
+    /// The document, JSON; `-` reads it from standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+    /// In the place of this document, whatever its identity is
+    #[arg(long)]
+    pub id: Option<String>,
+    /// Only if it is at this version
+    #[arg(long, value_name = "ETAG", conflicts_with = "new")]
+    pub if_match: Option<String>,
+    /// Only if there is none
+    #[arg(long, conflicts_with = "id")]
+    pub new: bool,
+    /// In which database.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `egret document query …`
+#[derive(Debug, Args)]
+pub struct QueryDocuments {
+    /// The collection
+    pub collection: String,
+    /// Conditions that all hold, such as '/origin = JFK' or '/delay > 60': a path, one of =, !=, <, <=, >, >=, in, prefix, exists, and a value
+    #[arg(value_name = "CONDITION")]
+    pub filters: Vec<String>,
+    /// The path to sort by; - before it: the largest first
+    #[arg(long, allow_hyphen_values = true, value_name = "PATH")]
+    pub sort: Option<String>,
+    /// Documents of a page [default: 100]
+    #[arg(long, value_name = "DOCUMENTS")]
+    pub limit: Option<u32>,
+    /// Go on after the page that gave this cursor
+    #[arg(long)]
+    pub cursor: Option<String>,
+    /// Whether all are counted: one by one, or as the planner thinks
+    #[arg(long, value_enum)]
+    pub count: Option<CountKind>,
+    /// What of each.
+    #[command(flatten)]
+    pub shape: Shape,
+    /// In which database.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// What of a document.
+#[derive(Debug, Args)]
+pub struct Shape {
+    /// These paths alone, with commas between them
+    #[arg(long, value_name = "PATHS")]
+    pub fields: Option<String>,
+    /// With what these references are to, with commas between their names
+    #[arg(long, value_name = "REFERENCES")]
+    pub embed: Option<String>,
+}
+
+/// A kind of patch.
+#[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq)]
+pub enum PatchKind {
+    /// An object like the document, with what is to be different
+    Merge,
+    /// A list of operations
+    Json,
+}
+
+/// How documents are counted.
+#[derive(Clone, Copy, Debug, ValueEnum, PartialEq, Eq)]
+pub enum CountKind {
+    /// One by one
+    Exact,
+    /// As the planner thinks
+    Planned,
+}

@@ -1,0 +1,313 @@
+//! `egret collection …` and `egret document …`: JSON whose references never dangle.
+
+use std::io::Read;
+use std::path::Path;
+
+use egret_base::Timestamp;
+use reqwest::{Method, header};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
+
+use crate::answers::Items;
+use crate::api::{Api, Raw};
+use crate::cli::{self, CountKind, OneDocument, PatchKind, Place, Shape};
+use crate::failure::Failure;
+use crate::output::{Output, listing};
+
+pub(crate) async fn collection(
+    command: cli::Collection,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    match command {
+        cli::Collection::Apply { files, place } => {
+            for file in files {
+                let raw = Raw {
+                    query: queried(&place),
+                    body: Some(("application/json", text_of(&file)?)),
+                    ..Raw::new(Method::POST, vec!["collections".to_owned()])
+                };
+                let answer = output.waiting("declaring", api.raw(raw)).await?.json()?;
+                output.answer(&answer, |list: Items<Applied>| applied(&list.items))?;
+            }
+            Ok(())
+        }
+        cli::Collection::List(place) => {
+            let query = queried(&place);
+            let answer = api.get(&["collections"], &borrowed(&query)).await?;
+            output.answer(&answer, |list: Items<Summary>| {
+                let rows = list.items.iter().map(Summary::row);
+                listing(&["collection", "version", "changed"], rows)
+            })
+        }
+        cli::Collection::Show { collection, place } => {
+            let query = queried(&place);
+            let answer = api
+                .get(&["collections", &collection], &borrowed(&query))
+                .await?;
+            match output.is_json() {
+                true => output.json(&answer),
+                false => output.json(&answer["definition"]),
+            }
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Applied {
+    collection: String,
+    outcome: String,
+}
+
+fn applied(items: &[Applied]) -> String {
+    let lines = items
+        .iter()
+        .map(|one| format!("collection {} is {}\n", one.collection, one.outcome));
+    lines.collect()
+}
+
+#[derive(Debug, Deserialize)]
+struct Summary {
+    collection: String,
+    version: i32,
+    changed_at: Timestamp,
+}
+
+impl Summary {
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.collection.clone(),
+            self.version.to_string(),
+            self.changed_at.to_string(),
+        ]
+    }
+}
+
+pub(crate) async fn run(command: cli::Document, api: &Api, output: Output) -> Result<(), Failure> {
+    use cli::Document as Command;
+    match command {
+        Command::Put(put) => write(put, api, output).await,
+        Command::Get {
+            document,
+            shape,
+            meta,
+        } => {
+            let mut query = queried(&document.place);
+            shaped(&mut query, &shape);
+            if meta {
+                query.push(("meta".to_owned(), "true".to_owned()));
+            }
+            let raw = Raw {
+                query,
+                ..Raw::new(Method::GET, path(&document))
+            };
+            // A document is JSON as it is, with all digits of its numbers.
+            output.bytes(&api.raw(raw).await?.body)
+        }
+        Command::Query(query) => look(*query, api, output).await,
+        Command::Referrers {
+            document,
+            limit,
+            cursor,
+        } => {
+            let mut query = queried(&document.place);
+            query.extend(limit.map(|limit| ("limit".to_owned(), limit.to_string())));
+            query.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
+            let mut path = path(&document);
+            path.push("referrers".to_owned());
+            let raw = Raw {
+                query,
+                ..Raw::new(Method::GET, path)
+            };
+            page(&api.raw(raw).await?.body, output)
+        }
+        Command::Patch {
+            document,
+            file,
+            kind,
+            if_match,
+        } => {
+            let kind = match kind {
+                PatchKind::Merge => "application/merge-patch+json",
+                PatchKind::Json => "application/json-patch+json",
+            };
+            let raw = Raw {
+                query: queried(&document.place),
+                headers: if_match
+                    .map(|etag| (header::IF_MATCH, etag))
+                    .into_iter()
+                    .collect(),
+                body: Some((kind, text_of(&file)?)),
+                ..Raw::new(Method::PATCH, path(&document))
+            };
+            let etag = api.raw(raw).await?.etag;
+            told(&document.id, etag, "is changed", output)
+        }
+        Command::Delete { document, if_match } => {
+            let raw = Raw {
+                query: queried(&document.place),
+                headers: if_match
+                    .map(|etag| (header::IF_MATCH, etag))
+                    .into_iter()
+                    .collect(),
+                ..Raw::new(Method::DELETE, path(&document))
+            };
+            api.raw(raw).await?;
+            told(&document.id, None, "is deleted", output)
+        }
+    }
+}
+
+async fn write(put: cli::PutDocument, api: &Api, output: Output) -> Result<(), Failure> {
+    let mut headers: Vec<_> = put
+        .if_match
+        .map(|etag| (header::IF_MATCH, etag))
+        .into_iter()
+        .collect();
+    if put.new {
+        headers.push((header::IF_NONE_MATCH, "*".to_owned()));
+    }
+    let mut path = vec!["documents".to_owned(), put.collection];
+    path.extend(put.id.clone());
+    let method = match put.id {
+        Some(_) => Method::PUT,
+        None => Method::POST,
+    };
+    let raw = Raw {
+        query: queried(&put.place),
+        headers,
+        body: Some(("application/json", text_of(&put.file)?)),
+        ..Raw::new(method, path)
+    };
+    let answer = api.raw(raw).await?;
+    let done = match answer.status {
+        201 => "is made",
+        _ => "is as it was sent",
+    };
+    let id = match put.id {
+        Some(id) => id,
+        None => answer.json()?["id"].as_str().unwrap_or_default().to_owned(),
+    };
+    told(&id, answer.etag, done, output)
+}
+
+fn told(id: &str, etag: Option<String>, done: &str, output: Output) -> Result<(), Failure> {
+    let answer = json!({"id": id, "etag": etag});
+    output.answer(&answer, |_: Json| match &etag {
+        Some(etag) => format!("document {id} {done}, version {etag}"),
+        None => format!("document {id} {done}"),
+    })
+}
+
+async fn look(query: cli::QueryDocuments, api: &Api, output: Output) -> Result<(), Failure> {
+    let mut asked = queried(&query.place);
+    let mut add = |name: &str, value: Option<String>| {
+        asked.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    for filter in query.filters {
+        add("filter", Some(filter));
+    }
+    add("sort", query.sort);
+    add("limit", query.limit.map(|limit| limit.to_string()));
+    add("cursor", query.cursor);
+    let count = query.count.map(|count| match count {
+        CountKind::Exact => "exact",
+        CountKind::Planned => "planned",
+    });
+    add("count", count.map(str::to_owned));
+    shaped(&mut asked, &query.shape);
+    let raw = Raw {
+        query: asked,
+        ..Raw::new(Method::GET, vec!["documents".to_owned(), query.collection])
+    };
+    page(&api.raw(raw).await?.body, output)
+}
+
+#[derive(Debug, Deserialize)]
+struct Page<'a> {
+    #[serde(borrow)]
+    items: Vec<Item<'a>>,
+    count: Option<i64>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Item<'a> {
+    id: String,
+    collection: Option<String>,
+    #[serde(borrow)]
+    document: &'a RawValue,
+    #[serde(borrow)]
+    embedded: Option<&'a RawValue>,
+}
+
+/// A page of documents: a line for each.
+fn page(body: &[u8], output: Output) -> Result<(), Failure> {
+    if output.is_json() {
+        return output.bytes(body);
+    }
+    let page: Page<'_> = serde_json::from_slice(body)
+        .map_err(|error| Failure::failed("failed", format!("the answer is no page: {error}")))?;
+    let lines = page.items.iter().map(|item| {
+        let collection = item.collection.iter().map(|name| format!("{name} "));
+        let embedded = item.embedded.iter().map(|embedded| format!(" {embedded}"));
+        let collection: String = collection.collect();
+        let embedded: String = embedded.collect();
+        format!("{collection}{} {}{embedded}\n", item.id, item.document)
+    });
+    output.text(&lines.collect::<String>())?;
+    if let Some(count) = page.count {
+        output.remark(&format!("{count} in all"));
+    }
+    if let Some(next) = page.next {
+        output.remark(&format!("more: --cursor {next}"));
+    }
+    Ok(())
+}
+
+fn path(document: &OneDocument) -> Vec<String> {
+    vec![
+        "documents".to_owned(),
+        document.collection.clone(),
+        document.id.clone(),
+    ]
+}
+
+fn queried(place: &Place) -> Vec<(String, String)> {
+    let database = place.database.iter();
+    database
+        .map(|database| ("database".to_owned(), database.clone()))
+        .collect()
+}
+
+fn shaped(query: &mut Vec<(String, String)>, shape: &Shape) {
+    let fields = shape
+        .fields
+        .iter()
+        .map(|fields| ("fields".to_owned(), fields.clone()));
+    query.extend(fields);
+    let embed = shape
+        .embed
+        .iter()
+        .map(|embed| ("embed".to_owned(), embed.clone()));
+    query.extend(embed);
+}
+
+fn borrowed(query: &[(String, String)]) -> Vec<(&str, &str)> {
+    let each = query
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    each.collect()
+}
+
+/// What a file holds, or standard input.
+fn text_of(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = match path.as_os_str() == "-" {
+        true => std::io::stdin().lock().read_to_end(&mut bytes),
+        false => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    Ok(bytes)
+}

@@ -1,0 +1,159 @@
+//! Documents over HTTP: collections declared, documents written, read, looked for.
+//!
+//! `request.rs` reads what callers send, `answer.rs` has what they are told. Bodies go through as bytes: the engine reads them.
+
+mod answer;
+mod read;
+mod request;
+mod write;
+
+use axum::extract::FromRef;
+use axum::extract::State;
+use egret_documents::api::Caller as Asking;
+use egret_documents::{Documents, DocumentsError};
+use serde::Deserialize;
+use tracing::Instrument;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::answer::{AppliedList, Collection, CollectionList, problem};
+use self::read::{
+    __path_find_documents, __path_get_document, __path_get_referrers, find_documents, get_document,
+    get_referrers,
+};
+use self::request::{Definitions, Whose};
+use self::write::{
+    __path_batch, __path_delete_document, __path_patch_document, __path_put_document,
+    __path_upsert_document, batch, delete_document, patch_document, put_document, upsert_document,
+};
+use crate::extract::{Json, Path};
+use crate::openapi::described;
+use crate::problem::Problem;
+
+/// The routes of the documents engine, for [`Builder::route`](crate::Builder::route).
+pub fn routes(documents: Documents) -> OpenApiRouter {
+    OpenApiRouter::default()
+        .routes(routes!(list_collections, apply_collections))
+        .routes(routes!(describe_collections))
+        .routes(routes!(get_collection))
+        .routes(routes!(find_documents, upsert_document))
+        .routes(routes!(
+            get_document,
+            put_document,
+            patch_document,
+            delete_document
+        ))
+        .routes(routes!(get_referrers))
+        .routes(routes!(batch))
+        .with_state(Door { documents })
+}
+
+/// What the handlers hold.
+#[derive(Clone)]
+struct Door {
+    documents: Documents,
+}
+
+impl FromRef<Door> for Documents {
+    fn from_ref(door: &Door) -> Self {
+        door.documents.clone()
+    }
+}
+
+/// In which database.
+#[derive(Clone, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    /// The database; without it the only one that has collections.
+    database: Option<String>,
+}
+
+/// Runs work to its end though its caller may leave before.
+async fn finished<T: Send + 'static>(
+    work: impl Future<Output = Result<T, DocumentsError>> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::spawn(work.in_current_span()).await {
+        Ok(done) => done.map_err(problem),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only a runtime that shuts down drops a task.
+            Err(_) => Err(Problem::stopping()),
+        },
+    }
+}
+
+/// Declare collections
+///
+/// One, or several under `collections`: all of them or none. Those that are there already get this definition, if their documents are what it
+/// says.
+#[utoipa::path(post, path = "/v1/collections", operation_id = "applyCollections", tag = "documents",
+    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["admin"])), params(Place),
+    request_body(content = Object, description = "A definition, or several under `collections`."),
+    responses(
+        (status = 200, description = "They are declared.", body = AppliedList),
+        (status = 400, description = "A definition is not valid: `violations` has a JSON pointer and a message for each reason.",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Documents that are there are not what a changed definition says.",
+            body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn apply_collections(
+    State(documents): State<Documents>,
+    whose: Whose,
+    definitions: Definitions,
+) -> Result<Json<AppliedList>, Problem> {
+    let asking: Asking = whose.0;
+    tracing::info!(token = asking.author, "collections are to be declared");
+    let applied = finished(async move { documents.apply(&asking, &definitions.0).await });
+    Ok(Json(AppliedList::of(applied.await?)))
+}
+
+/// List the collections
+///
+/// In the order of their names.
+#[utoipa::path(get, path = "/v1/collections", operation_id = "listCollections", tag = "documents",
+    security(("token" = ["documents:read"])), params(Place),
+    responses((status = 200, description = "The collections.", body = CollectionList)))]
+async fn list_collections(
+    State(documents): State<Documents>,
+    Whose(asking): Whose,
+) -> Result<Json<CollectionList>, Problem> {
+    let all = documents.collections(&asking).await.map_err(problem)?;
+    let items = all.into_iter().map(Collection::of).collect();
+    Ok(Json(CollectionList { items }))
+}
+
+/// Look at a collection
+#[utoipa::path(get, path = "/v1/collections/{name}", operation_id = "getCollection", tag = "documents",
+    security(("token" = ["documents:read"])), params(("name" = String, Path, description = "Its name."), Place),
+    responses(
+        (status = 200, description = "The collection.", body = Collection),
+        (status = 404, description = "No collection has this name.", body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn get_collection(
+    State(documents): State<Documents>,
+    Whose(asking): Whose,
+    Path(name): Path<String>,
+) -> Result<Json<Collection>, Problem> {
+    let name = request::collection(name)?;
+    let found = documents
+        .collection(&asking, &name)
+        .await
+        .map_err(problem)?;
+    Ok(Json(Collection::of(found)))
+}
+
+/// Describe the collections
+///
+/// An OpenAPI 3.1 document with a path for each, and the schemas of their documents.
+#[utoipa::path(get, path = "/v1/collections/openapi.json", operation_id = "describeCollections", tag = "documents",
+    security(("token" = ["documents:read"])), params(Place),
+    responses((status = 200, description = "The document.", body = Object)))]
+async fn describe_collections(
+    State(documents): State<Documents>,
+    Whose(asking): Whose,
+) -> Result<Json<serde_json::Value>, Problem> {
+    let found = documents.described(&asking).await.map_err(problem)?;
+    Ok(Json(described(found.paths, found.schemas)))
+}

@@ -1,0 +1,319 @@
+//! What is told of documents, as JSON.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use egret_base::{Coded, Timestamp};
+use egret_documents::DocumentsError;
+use egret_documents::Stored;
+use egret_documents::api::{Applied, Found, Outcome, Page, Referring, Refused, Summary};
+use egret_documents::core::decide::Etag;
+use egret_documents::model::{CollectionName, DocumentId, Written};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+
+/// What became of definitions.
+#[derive(Serialize, ToSchema)]
+pub(super) struct AppliedList {
+    items: Vec<AppliedCollection>,
+}
+
+/// What became of one.
+#[derive(Serialize, ToSchema)]
+struct AppliedCollection {
+    /// The collection.
+    #[schema(example = "flights")]
+    collection: String,
+    /// `created`, `changed` or `unchanged`.
+    #[schema(example = "created")]
+    outcome: &'static str,
+}
+
+impl AppliedList {
+    pub(super) fn of(applied: Vec<Applied>) -> Self {
+        let items = applied.into_iter().map(|one| AppliedCollection {
+            collection: one.collection.to_string(),
+            outcome: match one.outcome {
+                Outcome::Created => "created",
+                Outcome::Changed => "changed",
+                Outcome::Unchanged => "unchanged",
+            },
+        });
+        Self {
+            items: items.collect(),
+        }
+    }
+}
+
+/// A collection.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Collection {
+    /// Its name.
+    #[schema(example = "flights")]
+    collection: String,
+    /// How often it was changed, from 1.
+    #[schema(example = 1)]
+    version: i32,
+    /// When it was declared first, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    /// When it was changed last, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    changed_at: Timestamp,
+    /// As it was declared.
+    #[schema(value_type = Object)]
+    definition: Value,
+}
+
+impl Collection {
+    pub(super) fn of(summary: Summary) -> Self {
+        Self {
+            collection: summary.collection.to_string(),
+            version: summary.version,
+            created_at: moment(summary.created_at),
+            changed_at: moment(summary.changed_at),
+            definition: summary.definition,
+        }
+    }
+}
+
+/// The collections, by name.
+#[derive(Serialize, ToSchema)]
+pub(super) struct CollectionList {
+    pub(super) items: Vec<Collection>,
+}
+
+fn moment(at: SystemTime) -> Timestamp {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// What became of a document that was sent.
+#[derive(Serialize, ToSchema)]
+pub(super) struct WrittenDocument {
+    /// Its id.
+    #[schema(example = "0193b2a7-3f6e-7cc1-b0d5-0a2f6f6f7a11")]
+    pub(super) id: String,
+}
+
+/// What became of a batch.
+#[derive(Serialize, ToSchema)]
+pub(super) struct BatchAnswer {
+    items: Vec<BatchItem>,
+}
+
+/// What became of an operation.
+#[derive(Serialize, ToSchema)]
+struct BatchItem {
+    /// What a request of its own would have been answered by: 201, 200, 204, or an error.
+    #[schema(example = 201)]
+    status: u16,
+    /// The document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// Its version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etag: Option<String>,
+    /// Why it was not done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    problem: Option<Problem>,
+}
+
+impl BatchAnswer {
+    pub(super) fn of(each: impl IntoIterator<Item = Result<Written, DocumentsError>>) -> Self {
+        let items = each.into_iter().map(|told| match told {
+            Ok(written) => BatchItem {
+                status: super::write::status(&written).as_u16(),
+                id: Some(written.id.to_string()),
+                etag: Some(Etag::new(written.id, written.version).to_string()),
+                problem: None,
+            },
+            Err(error) => {
+                let problem = problem(error);
+                BatchItem {
+                    status: problem.status,
+                    id: None,
+                    etag: None,
+                    problem: Some(problem),
+                }
+            }
+        });
+        Self {
+            items: items.collect(),
+        }
+    }
+}
+
+/// The problem of a batch that was not done, with the place of the operation that could not be.
+pub(super) fn batch_problem(refused: Refused) -> Problem {
+    problem(refused.error).with_member("operation", refused.operation)
+}
+
+/// A document with what is known of it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Document {
+    /// Its id.
+    id: String,
+    /// Its version.
+    #[schema(example = "\"3-0a2f6f6f\"")]
+    etag: String,
+    /// How often it was written, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<i32>,
+    /// When it was made, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    created_at: Option<Timestamp>,
+    /// Who made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created_by: Option<String>,
+    /// When it was written last, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    modified_at: Option<Timestamp>,
+    /// Who wrote it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified_by: Option<String>,
+    /// The id of the request that did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+    /// Of a document that refers to another: its collection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collection: Option<String>,
+    /// The document, or what of it is wanted.
+    #[schema(value_type = Object)]
+    document: Box<RawValue>,
+    /// What its references are to, by their names.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    #[schema(value_type = Object)]
+    embedded: Map<String, Value>,
+}
+
+impl Document {
+    pub(super) fn of(found: Found, with_meta: bool) -> Result<Self, Problem> {
+        let Found {
+            stored,
+            fields,
+            embedded,
+        } = found;
+        let document = match fields {
+            Some(fields) => serde_json::value::to_raw_value(&fields),
+            None => RawValue::from_string(stored.body),
+        };
+        let meta = with_meta.then_some(());
+        Ok(Self {
+            id: stored.id.to_string(),
+            etag: Etag::new(stored.id, stored.version).to_string(),
+            version: meta.map(|()| stored.version),
+            created_at: meta.map(|()| made_at(stored.id)),
+            created_by: meta.and(stored.created_by),
+            modified_at: meta.map(|()| moment(stored.modified_at)),
+            modified_by: meta.and(stored.modified_by),
+            request_id: meta.and(stored.trace),
+            collection: None,
+            document: document.map_err(|error| damaged(stored.id, &error))?,
+            embedded,
+        })
+    }
+
+    fn referring(collection: &CollectionName, stored: Stored) -> Result<Self, Problem> {
+        let found = Found {
+            stored,
+            fields: None,
+            embedded: Map::new(),
+        };
+        Ok(Self {
+            collection: Some(collection.to_string()),
+            ..Self::of(found, false)?
+        })
+    }
+}
+
+/// Ids begin with the time at which they were given, in milliseconds.
+fn made_at(id: DocumentId) -> Timestamp {
+    Timestamp::from_micros((id.number() >> 16).saturating_mul(1_000))
+}
+
+fn damaged(id: DocumentId, error: &serde_json::Error) -> Problem {
+    problem(DocumentsError::Damaged {
+        id,
+        what: error.to_string(),
+    })
+}
+
+/// A page of documents.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DocumentList {
+    items: Vec<Document>,
+    /// How many there are in all, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<i64>,
+    /// The cursor of the next page, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+impl DocumentList {
+    pub(super) fn of(page: Page) -> Result<Self, Problem> {
+        let items = page
+            .items
+            .into_iter()
+            .map(|found| Document::of(found, false));
+        Ok(Self {
+            items: items.collect::<Result<_, _>>()?,
+            count: page.count,
+            next: page.next,
+        })
+    }
+
+    pub(super) fn referring(page: Referring) -> Result<Self, Problem> {
+        let items = page.items.into_iter();
+        let items = items.map(|(collection, stored)| Document::referring(&collection, stored));
+        Ok(Self {
+            items: items.collect::<Result<_, _>>()?,
+            count: None,
+            next: page.next,
+        })
+    }
+}
+
+/// The problem of an error, with what is known of it as members of their own.
+pub(super) fn problem(error: DocumentsError) -> Problem {
+    let member: Option<(&str, Value)> = match &error {
+        DocumentsError::DefinitionInvalid { violations }
+        | DocumentsError::ValidationFailed { violations } => {
+            Some(("violations", json!(violations)))
+        }
+        DocumentsError::UnresolvedReference { references } => {
+            let each = references.iter().map(|told| {
+                json!({
+                    "reference": told.reference, "to": told.to, "pointers": told.pointers, "identity": told.identity,
+                })
+            });
+            Some(("references", each.collect()))
+        }
+        DocumentsError::StillReferenced { referrers } => {
+            let first = referrers.first.iter();
+            let first: Value = first
+                .map(|(collection, id)| json!({"collection": collection, "id": id.to_string()}))
+                .collect();
+            let told =
+                json!({"count": referrers.count, "is_more": referrers.is_more, "first": first});
+            Some(("referrers", told))
+        }
+        DocumentsError::VersionMismatch { at: Some(at) } => Some(("etag", json!(at.to_string()))),
+        _ => None,
+    };
+    if error.kind() == egret_base::Kind::Internal {
+        tracing::error!(%error, "a document is damaged");
+    }
+    let problem = Problem::from(error);
+    match member {
+        Some((name, value)) => problem.with_member(name, Some(value)),
+        None => problem,
+    }
+}

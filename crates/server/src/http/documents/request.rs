@@ -1,0 +1,394 @@
+//! What callers send.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use bytes::Bytes;
+use egret_documents::api::{Act, Caller as Asking, Count, Find, Operation, Patch, Shape};
+use egret_documents::core::decide::{Condition, Etag};
+use egret_documents::model::{CollectionName, DocumentId};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, header};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::Place;
+use crate::access::Caller;
+use crate::error::RequestError;
+use crate::extract::{JsonText, Query, read_body};
+use crate::observe::RequestContext;
+use crate::problem::Problem;
+
+/// Who asks, and in which database. There are no other parameters.
+pub(super) struct Whose(pub(super) Asking);
+
+impl<S: Send + Sync> FromRequestParts<S> for Whose {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Query(Place { database }) = Query::from_request_parts(parts, state).await?;
+        Ok(Self(asking(parts, state, database).await?))
+    }
+}
+
+/// The same where there are other parameters, which somebody else reads.
+pub(super) struct Reader(pub(super) Asking);
+
+impl<S: Send + Sync> FromRequestParts<S> for Reader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let database = parameters(parts).find(|(name, _)| name == "database");
+        let database = database.map(|(_, value)| value);
+        Ok(Self(asking(parts, state, database).await?))
+    }
+}
+
+async fn asking<S: Send + Sync>(
+    parts: &mut Parts,
+    state: &S,
+    database: Option<String>,
+) -> Result<Asking, Problem> {
+    let caller = Caller::from_request_parts(parts, state).await?;
+    let context = parts.extensions.get::<Arc<RequestContext>>();
+    Ok(Asking {
+        database,
+        tenant: caller.tenant().to_owned(),
+        author: Some(caller.token_id().to_owned()),
+        trace: context.map(|context| context.id().to_owned()),
+    })
+}
+
+/// The parameters behind the path's `?`, in order.
+fn parameters(parts: &Parts) -> impl Iterator<Item = (String, String)> + use<'_> {
+    let query = parts.uri.query().unwrap_or_default();
+    form_urlencoded::parse(query.as_bytes()).into_owned()
+}
+
+fn refused(place: &'static str, message: impl Into<String>) -> RequestError {
+    RequestError::Parameter {
+        place,
+        message: message.into(),
+    }
+}
+
+/// The name of a collection.
+pub(super) fn collection(name: String) -> Result<CollectionName, RequestError> {
+    name.parse()
+        .map_err(|message: String| refused("path", message))
+}
+
+/// The document that a path names.
+pub(super) struct At(pub(super) CollectionName, pub(super) DocumentId);
+
+impl<S: Send + Sync> FromRequestParts<S> for At {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let crate::extract::Path((name, id)): crate::extract::Path<(String, String)> =
+            crate::extract::Path::from_request_parts(parts, state).await?;
+        Ok(Self(
+            collection(name)?,
+            document(&id).map_err(|message| refused("path", message))?,
+        ))
+    }
+}
+
+fn document(id: &str) -> Result<DocumentId, String> {
+    id.parse().map_err(|_| {
+        format!(
+            "`{}` is no id of a document: it is a UUID",
+            id.chars().take(100).collect::<String>()
+        )
+    })
+}
+
+/// The collection that a path names.
+pub(super) struct In(pub(super) CollectionName);
+
+impl<S: Send + Sync> FromRequestParts<S> for In {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let crate::extract::Path(name): crate::extract::Path<String> =
+            crate::extract::Path::from_request_parts(parts, state).await?;
+        Ok(Self(collection(name)?))
+    }
+}
+
+/// Under which condition, as the headers say (RFC 9110, 13.1).
+pub(super) struct If(pub(super) Condition);
+
+impl<S: Send + Sync> FromRequestParts<S> for If {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Ok(Self(condition(&parts.headers)?))
+    }
+}
+
+fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
+    let of = |name: HeaderName| match headers.get(&name) {
+        None => Ok(None),
+        Some(value) => {
+            let text = value.to_str().ok();
+            let text = text.ok_or_else(|| refused("header", format!("{name} is not ASCII")))?;
+            Ok(Some(text.trim()))
+        }
+    };
+    match (of(header::IF_MATCH)?, of(header::IF_NONE_MATCH)?) {
+        (None, None) => Ok(Condition::Always),
+        (Some("*"), None) => Ok(Condition::IfThere),
+        (None, Some("*")) => Ok(Condition::IfNotThere),
+        // A weak one matches nothing here; of the rest only those that this server gives can.
+        (Some(tags), None) => Ok(Condition::IfAt(etags(tags).collect())),
+        (None, Some(tags)) => Ok(Condition::IfNotAt(weak_etags(tags).collect())),
+        (Some(_), Some(_)) => Err(refused(
+            "header",
+            "either If-Match or If-None-Match, not both",
+        )),
+    }
+}
+
+fn etags(tags: &str) -> impl Iterator<Item = Etag> + use<'_> {
+    tags.split(',').filter_map(|tag| Etag::parse(tag.trim()))
+}
+
+fn weak_etags(tags: &str) -> impl Iterator<Item = Etag> + use<'_> {
+    let bare = |tag: &str| Etag::parse(tag.strip_prefix("W/").unwrap_or(tag));
+    tags.split(',').filter_map(move |tag| bare(tag.trim()))
+}
+
+/// Whether a reader has a version already.
+pub(super) fn is_known(headers: &HeaderMap, at: Etag) -> bool {
+    let tags = headers.get(header::IF_NONE_MATCH);
+    let tags = tags.and_then(|tags| tags.to_str().ok()).unwrap_or_default();
+    tags.trim() == "*" || weak_etags(tags).any(|tag| tag == at)
+}
+
+/// A file of definitions.
+pub(super) struct Definitions(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Definitions {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        Ok(Self(
+            JsonText::from_request(request, state).await?.into_bytes(),
+        ))
+    }
+}
+
+/// A document as it is sent.
+pub(super) struct Body(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        Ok(Self(
+            JsonText::from_request(request, state).await?.into_bytes(),
+        ))
+    }
+}
+
+/// A change as it is sent.
+pub(super) struct Change(pub(super) Patch, pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Change {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let found = request.headers().get(header::CONTENT_TYPE);
+        let found = found.map_or("without a type", |value| {
+            value.to_str().unwrap_or("unreadable")
+        });
+        let essence = found
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
+        let kind = match essence.as_str() {
+            "application/merge-patch+json" => Patch::Merge,
+            "application/json-patch+json" => Patch::Json,
+            _ => {
+                let wrong = RequestError::MediaType {
+                    found: format!("`{found}`"),
+                    expected: "application/merge-patch+json or application/json-patch+json",
+                };
+                return Err(wrong.into());
+            }
+        };
+        Ok(Self(kind, read_body(request).await?))
+    }
+}
+
+/// What is looked for.
+pub(super) struct Looking(pub(super) Find);
+
+impl<S: Send + Sync> FromRequestParts<S> for Looking {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let mut find = Find::default();
+        for (name, value) in parameters(parts) {
+            match name.as_str() {
+                "database" => {}
+                "filter" => find.filters.push(value),
+                "sort" => find.sort = Some(value),
+                "cursor" => find.cursor = Some(value),
+                "limit" => find.limit = Some(number(&value)?),
+                "count" => find.count = count(&value)?,
+                _ => shape(&mut find.shape, &name, &value)?,
+            }
+        }
+        Ok(Self(find))
+    }
+}
+
+/// What of a document is wanted.
+pub(super) struct Shaped {
+    pub(super) shape: Shape,
+    /// Whether it comes with what is known of it.
+    pub(super) meta: bool,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Shaped {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let mut shaped = Self {
+            shape: Shape::default(),
+            meta: false,
+        };
+        for (name, value) in parameters(parts) {
+            match (name.as_str(), value.as_str()) {
+                ("database", _) => {}
+                ("meta", "true") => shaped.meta = true,
+                ("meta", "false") => shaped.meta = false,
+                _ => shape(&mut shaped.shape, &name, &value)?,
+            }
+        }
+        Ok(shaped)
+    }
+}
+
+fn shape(shape: &mut Shape, name: &str, value: &str) -> Result<(), RequestError> {
+    match name {
+        "fields" => shape.fields.extend(listed(value)?),
+        "embed" => shape.embed.extend(listed(value)?),
+        _ => {
+            let name: String = name.chars().take(100).collect();
+            return Err(refused(
+                "query",
+                format!("`{name}` is no parameter here, or has another value"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Things with commas between them.
+fn listed<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>, RequestError> {
+    let each = text.split(',').map(|one| one.trim().parse());
+    each.collect::<Result<_, _>>()
+        .map_err(|message| refused("query", message))
+}
+
+fn number(text: &str) -> Result<u32, RequestError> {
+    text.parse()
+        .map_err(|_| refused("query", "`limit` is a number from 1 on"))
+}
+
+fn count(text: &str) -> Result<Count, RequestError> {
+    match text {
+        "none" => Ok(Count::None),
+        "planned" => Ok(Count::Planned),
+        "exact" => Ok(Count::Exact),
+        _ => Err(refused("query", "`count` is exact, planned or none")),
+    }
+}
+
+/// Writes that are done together.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Batch {
+    /// Whether all are done or none; else each for itself.
+    #[serde(default)]
+    pub(super) atomic: bool,
+    operations: Vec<BatchOperation>,
+}
+
+/// One of them.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct BatchOperation {
+    /// `upsert`: by the identity in the document; `put`: in place of one; `delete`.
+    op: Op,
+    /// The collection.
+    collection: String,
+    /// Of `put` and `delete`: the document.
+    id: Option<String>,
+    /// Of `upsert` and `put`: what is to be there.
+    #[schema(value_type = Option<Object>)]
+    document: Option<Box<RawValue>>,
+    /// Only if it is at this version.
+    if_match: Option<String>,
+    /// Only if it is not at this version; `*`: only if it is not there.
+    if_none_match: Option<String>,
+}
+
+#[derive(Clone, Copy, Deserialize, ToSchema, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Op {
+    Upsert,
+    Put,
+    Delete,
+}
+
+impl Batch {
+    pub(super) fn operations(self) -> Result<Vec<Operation>, RequestError> {
+        let each = self.operations.into_iter().enumerate().map(|(place, one)| {
+            one.read().map_err(|message| RequestError::JsonInvalid {
+                field: format!("operations[{place}]"),
+                message,
+            })
+        });
+        each.collect()
+    }
+}
+
+impl BatchOperation {
+    fn read(self) -> Result<Operation, String> {
+        let id = self.id.as_deref().map(document).transpose()?;
+        let body = self
+            .document
+            .map(|document| document.get().as_bytes().to_vec());
+        let what = match (self.op, id, body) {
+            (Op::Upsert, None, Some(body)) => Act::Put(None, body),
+            (Op::Put, Some(id), Some(body)) => Act::Put(Some(id), body),
+            (Op::Delete, Some(id), None) => Act::Delete(id),
+            (Op::Upsert, ..) => return Err("`upsert` has a `document`, and no `id`".to_owned()),
+            (Op::Put, ..) => return Err("`put` has an `id` and a `document`".to_owned()),
+            (Op::Delete, ..) => return Err("`delete` has an `id`, and no `document`".to_owned()),
+        };
+        let condition = match (self.if_match.as_deref(), self.if_none_match.as_deref()) {
+            (None, None) => Condition::Always,
+            (Some("*"), None) => Condition::IfThere,
+            (None, Some("*")) => Condition::IfNotThere,
+            (Some(tags), None) => Condition::IfAt(etags(tags).collect()),
+            (None, Some(tags)) => Condition::IfNotAt(weak_etags(tags).collect()),
+            (Some(_), Some(_)) => {
+                return Err("either `if_match` or `if_none_match`, not both".to_owned());
+            }
+        };
+        Ok(Operation {
+            collection: self.collection.parse()?,
+            what,
+            condition,
+        })
+    }
+}
