@@ -1,6 +1,7 @@
 //! The HTTP client: one call each, the server's problem+json turned into a [`Failure`] with advice.
 
 mod own_certificate;
+mod problem;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,9 +11,9 @@ use anyhow::Context;
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
 use reqwest::{Method, RequestBuilder, Response, Url, header};
-use serde::Deserialize;
 use serde_json::Value as Json;
 
+use self::problem::Problem;
 use crate::failure::{Exit, Failure};
 
 /// Long enough for a server far away, short enough to notice one that is not there.
@@ -46,77 +47,6 @@ impl Address {
             let bare = host.trim_start_matches('[').trim_end_matches(']');
             host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
         })
-    }
-}
-
-/// The server's description of an error (RFC 9457).
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Problem {
-    title: Option<String>,
-    code: Option<String>,
-    detail: Option<String>,
-    request_id: Option<String>,
-    position: Option<usize>,
-    violations: Vec<Violation>,
-    references: Vec<Reference>,
-    referrers: Option<Referrers>,
-    /// Prometheus's own form has these two.
-    error: Option<String>,
-    #[serde(rename = "errorType")]
-    error_type: Option<String>,
-}
-
-/// What is wrong at one place of a document.
-#[derive(Debug, Deserialize)]
-struct Violation {
-    pointer: String,
-    message: String,
-}
-
-/// What a document refers to, and is not there.
-#[derive(Debug, Deserialize)]
-struct Reference {
-    to: String,
-    pointers: Vec<String>,
-    identity: Json,
-}
-
-/// Who refers to a document that was to go.
-#[derive(Debug, Deserialize)]
-struct Referrers {
-    first: Vec<Referrer>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Referrer {
-    collection: String,
-    id: String,
-}
-
-impl Problem {
-    /// All that it is about, a line for each, where its message names the first alone.
-    fn listed(&self) -> Option<String> {
-        let violations = self
-            .violations
-            .iter()
-            .map(|one| match one.pointer.as_str() {
-                "" => one.message.clone(),
-                pointer => format!("{pointer}: {}", one.message),
-            });
-        let references = self.references.iter().map(|one| {
-            format!(
-                "{}: `{}` has no document with {}",
-                one.pointers.join(", "),
-                one.to,
-                one.identity
-            )
-        });
-        let referrers = self.referrers.iter().flat_map(|all| &all.first);
-        let referrers = referrers.map(|one| format!("{} {}", one.collection, one.id));
-        let lines: Vec<String> = violations.chain(references).chain(referrers).collect();
-        let says_more = lines.len() > 1 || self.referrers.is_some();
-        says_more.then(|| lines.join("\n"))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::core::compatibility::Changes;
 use crate::core::definition;
 use crate::core::group::Declared;
 use crate::error::DocumentsError;
-use crate::model::CollectionName;
+use crate::model::{CollectionName, Violation};
 use crate::store::{collections, indexes, install};
 use crate::worker::catalogue::Catalogue;
 
@@ -49,6 +49,9 @@ impl Documents {
         let database = options.databases.choose(caller.database.as_deref()).await?;
         let mut client = options.databases.client(&database).await?;
         install::install(&mut client, options.config.partitions).await?;
+        let kept = self.keep(&database).await?;
+        // What is there stays as it was seen, and what comes later is what the new definition says.
+        let alone = kept.keeper.writer.alone().await?;
         let transaction = client.transaction().await?;
         collections::lock(&transaction).await?;
         let before = Catalogue::read(&transaction).await?;
@@ -73,8 +76,7 @@ impl Documents {
                 }
                 Some(old) => {
                     let new = Collection::of(&all, definition)?;
-                    let changes = Changes::between(&old.collection, &new);
-                    check(&transaction, &old, &changes).await?;
+                    check(&transaction, &old, &new).await?;
                     Outcome::Changed
                 }
             };
@@ -88,23 +90,64 @@ impl Documents {
         }
         let catalogue = Arc::new(Catalogue::read(&transaction).await?);
         transaction.commit().await?;
-        indexes::reconcile(&client, &catalogue.indexes()).await?;
-        let kept = self.keep(&database).await?;
+        let wanted = catalogue.indexes();
         kept.keeper.writer.set_catalogue(catalogue);
+        drop(alone);
+        indexes::reconcile(&client, &wanted).await?;
         Ok(applied)
     }
 }
 
-/// Fails where documents that are there may not be what a changed definition says.
+/// Documents that are read at a time.
+const PAGE: i64 = 1_000;
+
+/// Documents that are named where they are not what a definition says.
+const NAMED_MAX: usize = 20;
+
+/// Fails where documents that are there are not what a changed definition says.
 async fn check(
     transaction: &Transaction<'_>,
     old: &Declared,
-    changes: &Changes,
+    new: &Collection,
 ) -> Result<(), DocumentsError> {
+    let changes = Changes::between(&old.collection, new);
     let has_documents = collections::has_documents(transaction, old.id).await?;
-    let violations = changes.refused(has_documents);
+    let mut violations = changes.refused(has_documents);
+    if has_documents && violations.is_empty() && (changes.schema || !changes.query_added.is_empty())
+    {
+        violations = offending(transaction, old, new).await?;
+    }
     match violations.is_empty() {
         true => Ok(()),
         false => Err(DocumentsError::DefinitionInvalid { violations }),
     }
+}
+
+/// The documents that are not what a definition says, as far as they are named.
+async fn offending(
+    transaction: &Transaction<'_>,
+    old: &Declared,
+    new: &Collection,
+) -> Result<Vec<Violation>, DocumentsError> {
+    let (mut violations, mut offending, mut after) = (Vec::new(), 0_usize, None);
+    loop {
+        let page = collections::page(transaction, old.id, after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = Some((last.tenant, last.id.number()));
+        for one in &page {
+            // None is larger for it.
+            let Err(error) = new.read(one.body.as_bytes(), usize::MAX) else {
+                continue;
+            };
+            offending += 1;
+            if violations.len() < NAMED_MAX {
+                violations.push(Violation::new("", format!("document {}: {error}", one.id)));
+            }
+        }
+    }
+    if offending > NAMED_MAX {
+        let more = offending - NAMED_MAX;
+        violations.push(Violation::new("", format!("and {more} more documents")));
+    }
+    Ok(violations)
 }

@@ -20,17 +20,17 @@ pub struct Changes {
     pub is_abstract: bool,
     /// Whether the identity of documents may change, where that is not what it was: free.
     pub identity_mutable: Option<bool>,
-    /// References that documents are checked for and get edges of.
+    /// References that were not there: refused where there are documents.
     pub references_added: Vec<CollectionName>,
-    /// References whose edges go.
+    /// References that are not there any more: refused where there are documents.
     pub references_removed: Vec<CollectionName>,
     /// Paths that get an index.
     pub query_added: Vec<Path>,
     /// Paths whose index goes.
     pub query_removed: Vec<Path>,
-    /// Abstract collections in which documents get an alias; two may get the same, which is refused.
+    /// Abstract collections in which documents get an alias: refused where there are documents.
     pub extends_added: Vec<CollectionName>,
-    /// Abstract collections in which documents lose their alias: refused while something refers to one of them by it.
+    /// Abstract collections in which documents lose their alias: refused where there are documents.
     pub extends_removed: Vec<CollectionName>,
 }
 
@@ -81,11 +81,6 @@ impl Changes {
         *self == Self::default()
     }
 
-    /// Whether every document has to be checked first.
-    pub fn needs_check(&self) -> bool {
-        self.schema || !self.references_added.is_empty() || !self.extends_added.is_empty()
-    }
-
     /// What is refused whatever the documents are, given whether there are any.
     pub fn refused(&self, has_documents: bool) -> Vec<Violation> {
         let mut refused = Vec::new();
@@ -98,6 +93,16 @@ impl Changes {
         if self.identity && has_documents {
             let what = "the identity paths of a collection that has documents do not change: declare one of another name, and move them";
             refuse("/identity", what);
+        }
+        let references = !(self.references_added.is_empty() && self.references_removed.is_empty());
+        if references && has_documents {
+            let what = "the references of a collection that has documents do not change: declare one of another name, and move them";
+            refuse("/references", what);
+        }
+        let extends = !(self.extends_added.is_empty() && self.extends_removed.is_empty());
+        if extends && has_documents {
+            let what = "what a collection that has documents extends does not change: declare one of another name, and move them";
+            refuse("/extends", what);
         }
         refused
     }

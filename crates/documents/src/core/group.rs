@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::collection::{Collection, Draft};
 use super::decide::{Condition, Present, Verdict, Wanted, put, remove};
 use super::schedule::{Claims, Key};
+use crate::error::DocumentsError;
 use crate::model::{AliasId, CollectionId, DocumentId, TenantId};
 
 /// A collection that is declared in a database.
@@ -70,6 +71,19 @@ pub enum What {
 }
 
 impl Asked {
+    /// Its collection has another definition: what was sent is read by that.
+    ///
+    /// # Errors
+    /// It is not what that one allows.
+    pub fn reread(&mut self, declared: Arc<Declared>) -> Result<(), DocumentsError> {
+        if let What::Put(_, draft) = &mut self.what {
+            // It was not too large when it came.
+            **draft = declared.collection.take(&draft.body, usize::MAX)?;
+        }
+        self.declared = declared;
+        Ok(())
+    }
+
     /// The body that is to be there.
     pub fn draft(&self) -> Option<&Draft> {
         match &self.what {

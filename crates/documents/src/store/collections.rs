@@ -6,7 +6,7 @@ use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 use serde_json::Value;
 
 use crate::error::DocumentsError;
-use crate::model::{CollectionId, CollectionName, TenantId};
+use crate::model::{CollectionId, CollectionName, DocumentId, TenantId};
 
 /// A collection that is remembered.
 #[derive(Clone, Debug)]
@@ -100,4 +100,39 @@ pub async fn tenant(client: &Client, name: &str) -> Result<TenantId, DocumentsEr
     // Another statement: it sees the one that somebody else has just made.
     let sql = "SELECT tenant_id FROM egret.document_tenant WHERE name = $1";
     Ok(TenantId(client.query_one(sql, &[&name]).await?.get(0)))
+}
+
+/// A document of a collection, whosever it is.
+#[derive(Clone, Debug)]
+pub struct OfCollection {
+    /// Whose.
+    pub tenant: i32,
+    /// Its id.
+    pub id: DocumentId,
+    /// JSON.
+    pub body: String,
+}
+
+/// Documents of a collection, by tenants and numbers, those after one.
+///
+/// # Errors
+/// What the server says.
+pub async fn page(
+    client: &impl GenericClient,
+    collection: CollectionId,
+    after: Option<(i32, i64)>,
+    limit: i64,
+) -> Result<Vec<OfCollection>, DocumentsError> {
+    let (tenant, number) = after.unwrap_or((i32::MIN, i64::MIN));
+    let sql = "SELECT d.tenant_id, d.id, d.body::text FROM egret.document AS d \
+         WHERE d.collection_id = $1 AND (d.tenant_id, d.number) > ($2, $3) ORDER BY d.tenant_id, d.number LIMIT $4";
+    let rows = client
+        .query(sql, &[&collection.0, &tenant, &number, &limit])
+        .await?;
+    let each = rows.iter().map(|row| OfCollection {
+        tenant: row.get(0),
+        id: DocumentId::stored(row.get(1)),
+        body: row.get(2),
+    });
+    Ok(each.collect())
 }

@@ -26,7 +26,15 @@ pub struct Pending {
     pub asked: Vec<Asked>,
     /// Who waits.
     pub reply: oneshot::Sender<Told>,
+    /// Somebody who wants nothing written by anybody, for as long as he keeps what he is given.
+    pub alone: Option<oneshot::Sender<Alone>>,
 }
+
+/// As long as there is this, nothing is written.
+#[derive(Debug)]
+pub struct Alone(
+    #[expect(dead_code, reason = "it tells by being dropped")] pub oneshot::Sender<()>,
+);
 
 /// What became of them.
 pub type Told = Result<Vec<Written>, Refusal>;

@@ -14,7 +14,7 @@ use super::lookup::Lookup;
 use super::names::Names;
 use super::rename;
 use super::session::Session;
-use super::step::{Fates, Pending, Refusal, Step, Told, check_removals, refusal};
+use super::step::{Alone, Fates, Pending, Refusal, Step, Told, check_removals, refusal};
 use crate::config::DocumentsConfig;
 use crate::core::bundle::{self, Fate};
 use crate::core::group::{Asked, Met};
@@ -114,6 +114,29 @@ impl Writer {
         each
     }
 
+    /// Waits until nothing is being written. Nothing is until what this gives is dropped.
+    ///
+    /// # Errors
+    /// [`DocumentsError`]: this Egret does not write here.
+    pub async fn alone(&self) -> Result<Alone, DocumentsError> {
+        let (reply, refused) = oneshot::channel();
+        let (alone, given) = oneshot::channel();
+        let pending = Pending {
+            asked: Vec::new(),
+            reply,
+            alone: Some(alone),
+        };
+        self.schedule().push(Claims::everything(), 1, pending);
+        self.work.notify_one();
+        match given.await {
+            Ok(alone) => Ok(alone),
+            Err(_) => Err(match answered(refused).await {
+                Err(refusal) => refusal.error,
+                Ok(_) => DocumentsError::Stopping,
+            }),
+        }
+    }
+
     fn push(&self, all: Vec<Vec<Asked>>) -> Result<Vec<oneshot::Receiver<Told>>, DocumentsError> {
         let waiting_max = self.config.waiting_max;
         let count: usize = all.iter().map(Vec::len).sum();
@@ -126,7 +149,17 @@ impl Writer {
             }
             for (asked, claims) in all.into_iter().zip(claims) {
                 let (reply, answer) = oneshot::channel();
-                schedule.push(claims, asked.len(), Pending { asked, reply });
+                let weight = asked.len();
+                let alone = None;
+                schedule.push(
+                    claims,
+                    weight,
+                    Pending {
+                        asked,
+                        reply,
+                        alone,
+                    },
+                );
                 answers.push(answer);
             }
         }
@@ -181,7 +214,24 @@ impl Writer {
         Ok(())
     }
 
-    async fn carry_out(&self, session: &Session, epoch: i64, group: Group) -> Result<(), Ended> {
+    async fn carry_out(
+        &self,
+        session: &Session,
+        epoch: i64,
+        mut group: Group,
+    ) -> Result<(), Ended> {
+        if let Some(alone) = group.first_mut().and_then(|taken| taken.write.alone.take()) {
+            let (ends, ended) = oneshot::channel();
+            if alone.send(Alone(ends)).is_ok() {
+                // It is dropped: nothing is sent.
+                let _ = ended.await;
+            }
+            group
+                .into_iter()
+                .for_each(|taken| self.schedule().release(taken.ticket));
+            return Ok(());
+        }
+        let group = self.fit(group);
         let mut lookup = Lookup::default();
         let asked: Vec<&Asked> = group.iter().flat_map(|taken| &taken.write.asked).collect();
         asked
@@ -207,6 +257,39 @@ impl Writer {
         let (silent, writes) = steps.into_iter().partition(Step::is_silent);
         self.finish(silent);
         self.write_parts(session, epoch, writes).await
+    }
+
+    /// What was asked for when collections had other definitions is read anew, and comes again with what it claims now.
+    fn fit(&self, group: Group) -> Group {
+        let catalogue = self.catalogue();
+        let is_current = |asked: &Asked| {
+            let current = catalogue.by_id(asked.declared.id);
+            current.is_none_or(|current| Arc::ptr_eq(&current, &asked.declared))
+        };
+        let (fitting, stale): (Group, Group) = group
+            .into_iter()
+            .partition(|taken| taken.write.asked.iter().all(is_current));
+        for mut taken in stale {
+            let asked = taken.write.asked.iter_mut();
+            let read = asked.enumerate().try_for_each(|(place, asked)| {
+                let current = catalogue.by_id(asked.declared.id);
+                let read = current.map_or(Ok(()), |current| asked.reread(current));
+                read.map_err(|error| Refusal { place, error })
+            });
+            let mut schedule = self.schedule();
+            match read {
+                Ok(()) => {
+                    let claims = bundle::claims(&taken.write.asked);
+                    schedule.put_back(taken, claims);
+                }
+                Err(refusal) => {
+                    schedule.release(taken.ticket);
+                    self.metrics.count(Err(&refusal.error));
+                    _ = taken.write.reply.send(Err(refusal));
+                }
+            }
+        }
+        fitting
     }
 
     /// Leaves those out that have to wait after all: they are about documents that others write.

@@ -1,6 +1,7 @@
 //! Documents in real databases.
 
 mod batches;
+mod declarations;
 mod queries;
 mod races;
 mod renames;

@@ -92,6 +92,41 @@ fn flights() -> Vec<Value> {
     each.collect()
 }
 
+type Test = fn(&Value) -> bool;
+
+/// Conditions, and of which flights they hold.
+const CASES: [(&str, Test); 11] = [
+    ("/origin = A", |one| one["origin"] == "A"),
+    ("/origin != A", |one| {
+        one["origin"].is_string() && one["origin"] != "A"
+    }),
+    ("/origin prefix A", |one| {
+        one["origin"]
+            .as_str()
+            .is_some_and(|text| text.starts_with('A'))
+    }),
+    ("/origin prefix é", |one| {
+        one["origin"]
+            .as_str()
+            .is_some_and(|text| text.starts_with('é'))
+    }),
+    ("/origin >= B", |one| {
+        one["origin"].as_str().is_some_and(|text| text >= "B")
+    }),
+    (r#"/origin in ["A", "€"]"#, |one| {
+        one["origin"] == "A" || one["origin"] == "€"
+    }),
+    ("/origin exists", |one| one["origin"].is_string()),
+    ("/origin exists false", |one| !one["origin"].is_string()),
+    ("/delay > 0.5", |one| {
+        one["delay"].as_f64().is_some_and(|delay| delay > 0.5)
+    }),
+    ("/delay <= -1", |one| {
+        one["delay"].as_f64().is_some_and(|delay| delay <= -1.0)
+    }),
+    ("/late = true", |one| one["late"] == true),
+];
+
 #[tokio::test]
 async fn what_is_found_is_what_the_conditions_say_in_the_order_that_is_asked_for() {
     for version in [15, 18] {
@@ -100,48 +135,14 @@ async fn what_is_found_is_what_the_conditions_say_in_the_order_that_is_asked_for
         // Of another collection, with other values at the same path.
         for faa in ["A", "B"] {
             world
-                .post("airports", &json!({"faa": faa, "name": 1}))
-                .await
-                .unwrap();
+                .made("airports", &json!({"faa": faa, "name": 1}))
+                .await;
         }
         let all = flights();
         for flight in &all {
-            world.post("flights", flight).await.unwrap();
+            world.made("flights", flight).await;
         }
-        type Test = fn(&Value) -> bool;
-        let text = |one: &Value| one["origin"].as_str().map(str::to_owned);
-        let cases: [(&str, Test); 11] = [
-            ("/origin = A", |one| one["origin"] == "A"),
-            ("/origin != A", |one| {
-                one["origin"].is_string() && one["origin"] != "A"
-            }),
-            ("/origin prefix A", |one| {
-                one["origin"]
-                    .as_str()
-                    .is_some_and(|text| text.starts_with('A'))
-            }),
-            ("/origin prefix é", |one| {
-                one["origin"]
-                    .as_str()
-                    .is_some_and(|text| text.starts_with('é'))
-            }),
-            ("/origin >= B", |one| {
-                one["origin"].as_str().is_some_and(|text| text >= "B")
-            }),
-            (r#"/origin in ["A", "€"]"#, |one| {
-                one["origin"] == "A" || one["origin"] == "€"
-            }),
-            ("/origin exists", |one| one["origin"].is_string()),
-            ("/origin exists false", |one| !one["origin"].is_string()),
-            ("/delay > 0.5", |one| {
-                one["delay"].as_f64().is_some_and(|delay| delay > 0.5)
-            }),
-            ("/delay <= -1", |one| {
-                one["delay"].as_f64().is_some_and(|delay| delay <= -1.0)
-            }),
-            ("/late = true", |one| one["late"] == true),
-        ];
-        for (filter, test) in cases {
+        for (filter, test) in CASES {
             let expected: Vec<i64> = all
                 .iter()
                 .filter(|one| test(one))
@@ -153,59 +154,57 @@ async fn what_is_found_is_what_the_conditions_say_in_the_order_that_is_asked_for
                 "{filter}"
             );
         }
-        // By value, those without one last, and in the order in which they were made among equals.
-        let mut by_origin: Vec<&Value> = all.iter().collect();
-        by_origin.sort_by_key(|one| (text(one).is_none(), text(one)));
-        let numbers = |order: &[&Value]| {
-            order
-                .iter()
-                .map(|one| one["number"].as_i64().unwrap())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            world.numbers(&[], Some("/origin"), 4).await,
-            numbers(&by_origin)
-        );
-        let (mut valued, mut valueless): (Vec<&Value>, Vec<&Value>) =
-            all.iter().partition(|one| one["delay"].is_number());
-        valued.sort_by(|a, b| {
-            a["delay"]
-                .as_f64()
-                .unwrap()
-                .total_cmp(&b["delay"].as_f64().unwrap())
-        });
-        valued.reverse();
-        // The largest first: the last made first among equals, too.
-        let ordered: Vec<i64> = {
-            let mut keyed: Vec<(f64, i64)> = valued
-                .iter()
-                .map(|one| {
-                    (
-                        one["delay"].as_f64().unwrap(),
-                        one["number"].as_i64().unwrap(),
-                    )
-                })
-                .collect();
-            keyed.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
-            valueless.reverse();
-            keyed
-                .into_iter()
-                .map(|(_, number)| number)
-                .chain(numbers(&valueless))
-                .collect()
-        };
-        assert_eq!(world.numbers(&[], Some("-/delay"), 5).await, ordered);
-        let late: Vec<i64> = ordered
-            .iter()
-            .copied()
-            .filter(|number| all[*number as usize]["late"] == true)
-            .collect();
-        assert_eq!(
-            world.numbers(&["/late = true"], Some("-/delay"), 3).await,
-            late
-        );
+        assert_ordered(&world, &all).await;
         world.stop().await;
     }
+}
+
+async fn assert_ordered(world: &World, all: &[Value]) {
+    let text = |one: &Value| one["origin"].as_str().map(str::to_owned);
+    // By value, those without one last, and in the order in which they were made among equals.
+    let mut by_origin: Vec<&Value> = all.iter().collect();
+    by_origin.sort_by_key(|one| (text(one).is_none(), text(one)));
+    let numbers = |order: &[&Value]| {
+        order
+            .iter()
+            .map(|one| one["number"].as_i64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        world.numbers(&[], Some("/origin"), 4).await,
+        numbers(&by_origin)
+    );
+    let (valued, mut valueless): (Vec<&Value>, Vec<&Value>) =
+        all.iter().partition(|one| one["delay"].is_number());
+    // The largest first: the last made first among equals, too.
+    let ordered: Vec<i64> = {
+        let mut keyed: Vec<(f64, i64)> = valued
+            .iter()
+            .map(|one| {
+                (
+                    one["delay"].as_f64().unwrap(),
+                    one["number"].as_i64().unwrap(),
+                )
+            })
+            .collect();
+        keyed.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+        valueless.reverse();
+        keyed
+            .into_iter()
+            .map(|(_, number)| number)
+            .chain(numbers(&valueless))
+            .collect()
+    };
+    assert_eq!(world.numbers(&[], Some("-/delay"), 5).await, ordered);
+    let late: Vec<i64> = ordered
+        .iter()
+        .copied()
+        .filter(|number| all[*number as usize]["late"] == true)
+        .collect();
+    assert_eq!(
+        world.numbers(&["/late = true"], Some("-/delay"), 3).await,
+        late
+    );
 }
 
 #[tokio::test]
@@ -265,11 +264,11 @@ async fn parts_of_documents_and_what_they_refer_to_are_shown() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
     for faa in ["JFK", "LAX", "ORD"] {
-        world.post("airports", &json!({"faa": faa})).await.unwrap();
+        world.made("airports", &json!({"faa": faa})).await;
     }
     let flight = json!({"number": 1, "origin": "x", "from": "JFK", "stops": ["LAX", "ORD"], "where": {"it's \"here\"": "yes"}});
-    let made = world.post("flights", &flight).await.unwrap();
-    world.post("flights", &json!({"number": 2})).await.unwrap();
+    let made = world.made("flights", &flight).await;
+    world.made("flights", &json!({"number": 2})).await;
     let name = |name: &str| name.parse::<CollectionName>().unwrap();
     let shape = Shape {
         fields: vec![
@@ -314,12 +313,11 @@ async fn parts_of_documents_and_what_they_refer_to_are_shown() {
         "validation_failed"
     );
     world
-        .post(
+        .made(
             "flights",
             &json!({"number": 3, "origin": "x".repeat(1_024)}),
         )
-        .await
-        .unwrap();
+        .await;
     world.stop().await;
 }
 
@@ -327,18 +325,14 @@ async fn parts_of_documents_and_what_they_refer_to_are_shown() {
 async fn who_refers_to_a_document_is_told_page_by_page() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    let jfk = world
-        .post("airports", &json!({"faa": "JFK"}))
-        .await
-        .unwrap();
+    let jfk = world.made("airports", &json!({"faa": "JFK"})).await;
     for number in 0..5 {
         world
-            .post(
+            .made(
                 "flights",
                 &json!({"number": number, "from": "JFK", "stops": ["JFK"]}),
             )
-            .await
-            .unwrap();
+            .await;
     }
     let (mut cursor, mut numbers) = (None::<String>, Vec::new());
     loop {

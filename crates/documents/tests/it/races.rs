@@ -25,7 +25,7 @@ async fn targets_go_while_others_refer_to_them() {
                 let faa = format!("A{}", (client + round) % 5);
                 match client % 3 {
                     0 => {
-                        let made = world.post("airports", &json!({"faa": faa})).await.unwrap();
+                        let made = world.made("airports", &json!({"faa": faa})).await;
                         allowed(
                             world.delete("airports", made.id).await,
                             &["still_referenced", "not_found"],
@@ -43,9 +43,8 @@ async fn targets_go_while_others_refer_to_them() {
                     }
                     _ => {
                         world
-                            .post("airports", &json!({"faa": faa, "name": round.to_string()}))
-                            .await
-                            .unwrap();
+                            .made("airports", &json!({"faa": faa, "name": round.to_string()}))
+                            .await;
                     }
                 }
             }
@@ -78,20 +77,14 @@ async fn one_identity_is_one_document_whoever_makes_it() {
 async fn a_second_owner_writes_and_the_first_does_not() {
     let world = World::new(18).await;
     world.apply(FLIGHTS).await.unwrap();
-    world
-        .post("airports", &json!({"faa": "JFK"}))
-        .await
-        .unwrap();
+    world.made("airports", &json!({"faa": "JFK"})).await;
     // Somebody takes over: what the first has not committed by then fails, and it looks who owns it now.
     let raised = world
         .client
         .batch_execute("UPDATE egret.document_owner SET epoch = epoch + 1")
         .await;
     raised.unwrap();
-    let made = world
-        .post("airports", &json!({"faa": "LAX"}))
-        .await
-        .unwrap();
+    let made = world.made("airports", &json!({"faa": "LAX"})).await;
     assert_eq!(
         world.number("SELECT epoch FROM egret.document_owner").await,
         3

@@ -28,19 +28,15 @@ async fn all_that_refer_follow_and_their_identities_too() {
     for version in [15, 18] {
         let world = World::new(version).await;
         world.apply(SCHOOLS).await.unwrap();
-        let school = world
-            .post("schools", &json!({"school": "old"}))
-            .await
-            .unwrap();
+        let school = world.made("schools", &json!({"school": "old"})).await;
         let section = world
-            .post("sections", &json!({"school": "old", "section": 1}))
-            .await
-            .unwrap();
+            .made("sections", &json!({"school": "old", "section": 1}))
+            .await;
         let seat =
             json!({"seat": 1, "school": "old", "section": 1, "paidBy": [{"organization": "old"}]});
-        let seat = world.post("seats", &seat).await.unwrap();
+        let seat = world.made("seats", &seat).await;
         let payer = json!({"seat": 2, "paidBy": [{"organization": "old"}]});
-        let payer = world.post("seats", &payer).await.unwrap();
+        let payer = world.made("seats", &payer).await;
 
         let now = json!({"school": "new", "name": "a new name"});
         let changed = world
@@ -68,11 +64,10 @@ async fn all_that_refer_follow_and_their_identities_too() {
             code(world.post("seats", &refers("old")).await),
             "unresolved_reference"
         );
-        world.post("seats", &refers("new")).await.unwrap();
+        world.made("seats", &refers("new")).await;
         let same = world
-            .post("sections", &json!({"school": "new", "section": 1}))
-            .await
-            .unwrap();
+            .made("sections", &json!({"school": "new", "section": 1}))
+            .await;
         assert_eq!((same.id, same.version), (section.id, 2));
         assert_eq!(
             code(world.delete("schools", school.id).await),
@@ -89,19 +84,12 @@ async fn all_that_refer_follow_and_their_identities_too() {
 async fn an_identity_that_another_has_is_refused_and_nothing_changes() {
     let world = World::new(18).await;
     world.apply(SCHOOLS).await.unwrap();
-    let one = world
-        .post("schools", &json!({"school": "one"}))
-        .await
-        .unwrap();
-    world
-        .post("schools", &json!({"school": "two"}))
-        .await
-        .unwrap();
+    let one = world.made("schools", &json!({"school": "one"})).await;
+    world.made("schools", &json!({"school": "two"})).await;
     for school in ["one", "two"] {
         world
-            .post("sections", &json!({"school": school, "section": 1}))
-            .await
-            .unwrap();
+            .made("sections", &json!({"school": school, "section": 1}))
+            .await;
     }
     let two = world
         .put(
@@ -120,9 +108,8 @@ async fn an_identity_that_another_has_is_refused_and_nothing_changes() {
     );
     // A section that does not change its identity by itself is not renamed by its own request.
     let section = world
-        .post("sections", &json!({"school": "one", "section": 1}))
-        .await
-        .unwrap();
+        .made("sections", &json!({"school": "one", "section": 1}))
+        .await;
     let other = world
         .put(
             "sections",
@@ -148,18 +135,11 @@ async fn a_reference_that_shares_a_place_and_cannot_follow_keeps_the_identity() 
             "schema": {"type": "object", "properties": {"game": {"type": "integer"}, "home": {"type": "string"}}, "required": ["game"]}}]}"#;
     let world = World::new(18).await;
     world.apply(file).await.unwrap();
-    let city = world
-        .post("cities", &json!({"city": "Boston"}))
-        .await
-        .unwrap();
-    world
-        .post("teams", &json!({"team": "Boston"}))
-        .await
-        .unwrap();
+    let city = world.made("cities", &json!({"city": "Boston"})).await;
+    world.made("teams", &json!({"team": "Boston"})).await;
     let game = world
-        .post("games", &json!({"game": 1, "home": "Boston"}))
-        .await
-        .unwrap();
+        .made("games", &json!({"game": 1, "home": "Boston"}))
+        .await;
     let refused = world
         .put(
             "cities",
@@ -172,10 +152,7 @@ async fn a_reference_that_shares_a_place_and_cannot_follow_keeps_the_identity() 
         refused.unwrap_err().to_string(),
         "`teams` has no document with /team \"Denver\": make it first, or leave the reference out"
     );
-    world
-        .post("teams", &json!({"team": "Denver"}))
-        .await
-        .unwrap();
+    world.made("teams", &json!({"team": "Denver"})).await;
     world
         .put(
             "cities",
@@ -189,10 +166,7 @@ async fn a_reference_that_shares_a_place_and_cannot_follow_keeps_the_identity() 
         world.get("games", game.id).await.unwrap(),
         json!({"game": 1, "home": "Denver"})
     );
-    let boston = world
-        .post("teams", &json!({"team": "Boston"}))
-        .await
-        .unwrap();
+    let boston = world.made("teams", &json!({"team": "Boston"})).await;
     world.delete("teams", boston.id).await.unwrap();
     world.stop().await;
 }
@@ -205,10 +179,7 @@ async fn identities_that_are_part_of_each_other_do_not_go_round() {
             "schema": {"type": "object", "properties": {"name": {"type": "string"}, "friend": {"type": "string"}}, "required": ["name"]}}]}"#;
     let world = World::new(18).await;
     world.apply(file).await.unwrap();
-    let own = world
-        .post("persons", &json!({"name": "Ann"}))
-        .await
-        .unwrap();
+    let own = world.made("persons", &json!({"name": "Ann"})).await;
     world
         .put(
             "persons",

@@ -64,6 +64,11 @@ impl World {
             .await
     }
 
+    /// The same of what is not refused.
+    pub async fn made(&self, collection: &str, body: &Value) -> Written {
+        self.post(collection, body).await.unwrap()
+    }
+
     pub async fn put(
         &self,
         collection: &str,

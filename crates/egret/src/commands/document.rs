@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use bytes::Bytes;
 use egret_base::Timestamp;
 use reqwest::{Method, header};
 use serde::Deserialize;
@@ -98,12 +99,8 @@ pub(crate) async fn run(command: cli::Document, api: &Api, output: Output) -> Re
             if meta {
                 query.push(("meta".to_owned(), "true".to_owned()));
             }
-            let raw = Raw {
-                query,
-                ..Raw::new(Method::GET, path(&document))
-            };
             // A document is JSON as it is, with all digits of its numbers.
-            output.bytes(&api.raw(raw).await?.body)
+            output.bytes(&read(path(&document), query, api).await?)
         }
         Command::Query(query) => look(*query, api, output).await,
         Command::Referrers {
@@ -116,11 +113,7 @@ pub(crate) async fn run(command: cli::Document, api: &Api, output: Output) -> Re
             query.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
             let mut path = path(&document);
             path.push("referrers".to_owned());
-            let raw = Raw {
-                query,
-                ..Raw::new(Method::GET, path)
-            };
-            page(&api.raw(raw).await?.body, output)
+            page(&read(path, query, api).await?, output)
         }
         Command::Patch {
             document,
@@ -128,33 +121,52 @@ pub(crate) async fn run(command: cli::Document, api: &Api, output: Output) -> Re
             kind,
             if_match,
         } => {
-            let kind = match kind {
-                PatchKind::Merge => "application/merge-patch+json",
-                PatchKind::Json => "application/json-patch+json",
-            };
-            let raw = Raw {
-                query: queried(&document.place),
-                headers: if_match
-                    .map(|etag| (header::IF_MATCH, etag))
-                    .into_iter()
-                    .collect(),
-                body: Some((kind, text_of(&file)?)),
-                ..Raw::new(Method::PATCH, path(&document))
-            };
+            let body = Some((kind.media_type(), text_of(&file)?));
+            let raw = written(Method::PATCH, &document, if_match, body);
             let etag = api.raw(raw).await?.etag;
             told(&document.id, etag, "is changed", output)
         }
         Command::Delete { document, if_match } => {
-            let raw = Raw {
-                query: queried(&document.place),
-                headers: if_match
-                    .map(|etag| (header::IF_MATCH, etag))
-                    .into_iter()
-                    .collect(),
-                ..Raw::new(Method::DELETE, path(&document))
-            };
-            api.raw(raw).await?;
+            api.raw(written(Method::DELETE, &document, if_match, None))
+                .await?;
             told(&document.id, None, "is deleted", output)
+        }
+    }
+}
+
+async fn read(
+    path: Vec<String>,
+    query: Vec<(String, String)>,
+    api: &Api,
+) -> Result<Bytes, Failure> {
+    let raw = Raw {
+        query,
+        ..Raw::new(Method::GET, path)
+    };
+    Ok(api.raw(raw).await?.body)
+}
+
+/// A call that writes a document, perhaps at a version only.
+fn written(
+    method: Method,
+    document: &OneDocument,
+    if_match: Option<String>,
+    body: Option<(&'static str, Vec<u8>)>,
+) -> Raw {
+    let condition = if_match.map(|etag| (header::IF_MATCH, etag));
+    Raw {
+        query: queried(&document.place),
+        headers: condition.into_iter().collect(),
+        body,
+        ..Raw::new(method, path(document))
+    }
+}
+
+impl PatchKind {
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Merge => "application/merge-patch+json",
+            Self::Json => "application/json-patch+json",
         }
     }
 }
@@ -217,11 +229,8 @@ async fn look(query: cli::QueryDocuments, api: &Api, output: Output) -> Result<(
     });
     add("count", count.map(str::to_owned));
     shaped(&mut asked, &query.shape);
-    let raw = Raw {
-        query: asked,
-        ..Raw::new(Method::GET, vec!["documents".to_owned(), query.collection])
-    };
-    page(&api.raw(raw).await?.body, output)
+    let path = vec!["documents".to_owned(), query.collection];
+    page(&read(path, asked, api).await?, output)
 }
 
 #[derive(Debug, Deserialize)]

@@ -9,6 +9,7 @@ mod clients;
 mod command_line;
 mod demo;
 mod documentation;
+mod documents;
 mod full_disk;
 mod idle;
 mod outbox;

@@ -63,7 +63,8 @@ impl Place {
         shell
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// A command that is not started yet.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.begin();
         command
             .args(arguments)

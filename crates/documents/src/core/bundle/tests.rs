@@ -1,3 +1,5 @@
+//! Writes that are done all or none.
+
 use std::sync::Arc;
 
 use uuid::Uuid;

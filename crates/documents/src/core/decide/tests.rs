@@ -1,3 +1,5 @@
+//! What becomes of single writes.
+
 use uuid::Uuid;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Conditions, orders and cursors as they are worded.
+
 use serde_json::json;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Which writes run beside each other.
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Pieces of SQL.
+
 use super::*;
 
 #[test]

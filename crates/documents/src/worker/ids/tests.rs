@@ -1,3 +1,5 @@
+//! Ids that rise.
+
 use std::collections::HashSet;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! References that follow.
+
 use serde_json::json;
 
 use super::*;
@@ -7,10 +9,10 @@ const FILE: &str = r#"{"collections": [
     {"collection": "airports", "identity": ["/faa"], "schema": {"type": "object",
         "properties": {"faa": {"type": "string"}}, "required": ["faa"]}},
     {"collection": "trips", "identity": ["/trip"], "references": [
-        {"name": "home", "to": "airports", "paths": {"/home/airport": "/faa"}},
+        {"name": "base", "to": "airports", "paths": {"/base/airport": "/faa"}},
         {"name": "stops", "to": "airports", "paths": {"/stops/*/airport": "/faa"}}],
      "schema": {"type": "object", "properties": {"trip": {"type": "integer"},
-        "home": {"type": "object", "properties": {"airport": {"type": "string"}}},
+        "base": {"type": "object", "properties": {"airport": {"type": "string"}}},
         "stops": {"type": "array", "items": {"type": "object", "properties": {"airport": {"type": "string"}}}}},
         "required": ["trip"]}}]}"#;
 
@@ -31,8 +33,8 @@ fn references_follow_wherever_they_are() {
         airports.families()[0].alias(&identity("IDL")),
         identity("JFK"),
     )]);
-    let body = json!({"trip": 1, "home": {"airport": "IDL"}, "stops": [{"airport": "LAX"}, {"airport": "IDL", "hours": 2}, {}]});
-    let now = json!({"trip": 1, "home": {"airport": "JFK"}, "stops": [{"airport": "LAX"}, {"airport": "JFK", "hours": 2}, {}]});
+    let body = json!({"trip": 1, "base": {"airport": "IDL"}, "stops": [{"airport": "LAX"}, {"airport": "IDL", "hours": 2}, {}]});
+    let now = json!({"trip": 1, "base": {"airport": "JFK"}, "stops": [{"airport": "LAX"}, {"airport": "JFK", "hours": 2}, {}]});
     assert_eq!(trips.renamed(&body, &renamed), Some(now.clone()));
     assert_eq!(trips.renamed(&now, &renamed), None);
 }

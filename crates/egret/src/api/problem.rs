@@ -1,0 +1,75 @@
+//! What the server says of a request that it refuses.
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+/// The server's description of an error (RFC 9457).
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Problem {
+    pub(super) title: Option<String>,
+    pub(super) code: Option<String>,
+    pub(super) detail: Option<String>,
+    pub(super) request_id: Option<String>,
+    pub(super) position: Option<usize>,
+    pub(super) violations: Vec<Violation>,
+    pub(super) references: Vec<Reference>,
+    pub(super) referrers: Option<Referrers>,
+    /// Prometheus's own form has these two.
+    pub(super) error: Option<String>,
+    #[serde(rename = "errorType")]
+    pub(super) error_type: Option<String>,
+}
+
+/// What is wrong at one place of a document.
+#[derive(Debug, Deserialize)]
+struct Violation {
+    pointer: String,
+    message: String,
+}
+
+/// What a document refers to, and is not there.
+#[derive(Debug, Deserialize)]
+struct Reference {
+    to: String,
+    pointers: Vec<String>,
+    identity: Json,
+}
+
+/// Who refers to a document that was to go.
+#[derive(Debug, Deserialize)]
+struct Referrers {
+    first: Vec<Referrer>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Referrer {
+    collection: String,
+    id: String,
+}
+
+impl Problem {
+    /// All that it is about, a line for each, where its message names the first alone.
+    pub(super) fn listed(&self) -> Option<String> {
+        let violations = self
+            .violations
+            .iter()
+            .map(|one| match one.pointer.as_str() {
+                "" => one.message.clone(),
+                pointer => format!("{pointer}: {}", one.message),
+            });
+        let references = self.references.iter().map(|one| {
+            format!(
+                "{}: `{}` has no document with {}",
+                one.pointers.join(", "),
+                one.to,
+                one.identity
+            )
+        });
+        let referrers = self.referrers.iter().flat_map(|all| &all.first);
+        let referrers = referrers.map(|one| format!("{} {}", one.collection, one.id));
+        let lines: Vec<String> = violations.chain(references).chain(referrers).collect();
+        let says_more = lines.len() > 1 || self.referrers.is_some();
+        says_more.then(|| lines.join("\n"))
+    }
+}
