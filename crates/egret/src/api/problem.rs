@@ -12,9 +12,9 @@ pub(super) struct Problem {
     pub(super) detail: Option<String>,
     pub(super) request_id: Option<String>,
     pub(super) position: Option<usize>,
-    pub(super) violations: Vec<Violation>,
-    pub(super) references: Vec<Reference>,
-    pub(super) referrers: Option<Referrers>,
+    violations: Vec<Violation>,
+    references: Vec<Reference>,
+    referrers: Option<Referrers>,
     /// Prometheus's own form has these two.
     pub(super) error: Option<String>,
     #[serde(rename = "errorType")]

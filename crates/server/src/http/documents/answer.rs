@@ -194,7 +194,7 @@ pub(super) struct Document {
 }
 
 impl Document {
-    pub(super) fn of(found: Found, with_meta: bool) -> Result<Self, Problem> {
+    pub(super) fn of(found: Found, with_meta: bool) -> Result<Self, DocumentsError> {
         let Found {
             stored,
             fields,
@@ -220,7 +220,7 @@ impl Document {
         })
     }
 
-    fn referring(collection: &CollectionName, stored: Stored) -> Result<Self, Problem> {
+    fn referring(collection: &CollectionName, stored: Stored) -> Result<Self, DocumentsError> {
         let found = Found {
             stored,
             fields: None,
@@ -238,11 +238,11 @@ fn made_at(id: DocumentId) -> Timestamp {
     Timestamp::from_micros((id.number() >> 16).saturating_mul(1_000))
 }
 
-fn damaged(id: DocumentId, error: &serde_json::Error) -> Problem {
-    problem(DocumentsError::Damaged {
+fn damaged(id: DocumentId, error: &serde_json::Error) -> DocumentsError {
+    DocumentsError::Damaged {
         id,
         what: error.to_string(),
-    })
+    }
 }
 
 /// A page of documents.
@@ -258,7 +258,7 @@ pub(super) struct DocumentList {
 }
 
 impl DocumentList {
-    pub(super) fn of(page: Page) -> Result<Self, Problem> {
+    pub(super) fn of(page: Page) -> Result<Self, DocumentsError> {
         let items = page
             .items
             .into_iter()
@@ -270,7 +270,7 @@ impl DocumentList {
         })
     }
 
-    pub(super) fn referring(page: Referring) -> Result<Self, Problem> {
+    pub(super) fn referring(page: Referring) -> Result<Self, DocumentsError> {
         let items = page.items.into_iter();
         let items = items.map(|(collection, stored)| Document::referring(&collection, stored));
         Ok(Self {

@@ -40,7 +40,8 @@ pub(super) async fn find_documents(
     Looking(find): Looking,
 ) -> Result<Json<DocumentList>, Problem> {
     let page = documents.find(&asking, &collection, &find).await;
-    Ok(Json(DocumentList::of(page.map_err(problem)?)?))
+    let page = page.and_then(DocumentList::of);
+    Ok(Json(page.map_err(problem)?))
 }
 
 /// Read a document
@@ -78,7 +79,7 @@ pub(super) async fn get_document(
         let body = match fields.filter(|_| shape.embed.is_empty() && !meta) {
             Some(fields) => fields.to_string(),
             None => {
-                let document = Document::of(found, meta)?;
+                let document = Document::of(found, meta).map_err(problem)?;
                 serde_json::to_string(&document).expect("a document is JSON")
             }
         };
@@ -126,5 +127,6 @@ pub(super) async fn get_referrers(
 ) -> Result<Json<DocumentList>, Problem> {
     let part = (page.cursor.as_deref(), page.limit);
     let page = documents.referrers(&asking, (&collection, id), part).await;
-    Ok(Json(DocumentList::referring(page.map_err(problem)?)?))
+    let page = page.and_then(DocumentList::referring);
+    Ok(Json(page.map_err(problem)?))
 }
