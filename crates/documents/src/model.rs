@@ -50,6 +50,22 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
+    /// From what is stored.
+    pub fn of(letter: i8) -> Option<Self> {
+        let all = [Self::Create, Self::Update, Self::Delete, Self::Identity];
+        all.into_iter().find(|kind| kind.letter() == letter)
+    }
+
+    /// As it is told.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Delete => "delete",
+            Self::Identity => "identity_change",
+        }
+    }
+
     /// As it is stored.
     pub fn letter(self) -> i8 {
         let letter = match self {

@@ -185,7 +185,7 @@ impl Documents {
         Ok(Referring { items, next })
     }
 
-    fn limit(&self, asked: Option<u32>) -> Result<u32, DocumentsError> {
+    pub(super) fn limit(&self, asked: Option<u32>) -> Result<u32, DocumentsError> {
         let page_max = self.inner.options.config.page_max;
         match asked.unwrap_or(PAGE_USUAL.min(page_max)) {
             limit if (1..=page_max).contains(&limit) => Ok(limit),

@@ -3,6 +3,7 @@
 mod batch;
 mod declare;
 mod find;
+mod follow;
 mod look;
 mod patch;
 
@@ -19,6 +20,7 @@ use tokio::task::JoinSet;
 pub use self::batch::{Act, Operation, Refused};
 pub use self::declare::{Applied, Outcome};
 pub use self::find::{Count, Find, Found, PAGE_USUAL, Page, Referring, Shape};
+pub use self::follow::{Change, Changes, Following};
 pub use self::look::Summary;
 pub use self::patch::Patch;
 

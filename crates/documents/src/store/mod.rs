@@ -1,6 +1,7 @@
 //! What is kept in a database; all SQL of the engine is here.
 
 pub mod collections;
+pub mod feed;
 pub mod indexes;
 pub mod install;
 pub mod owner;

@@ -81,6 +81,12 @@ impl Catalogue {
         self.by_id.values().map(AsRef::as_ref)
     }
 
+    /// The same by the bare number.
+    pub fn by_number(&self, number: i32) -> Option<&Declared> {
+        let found = self.by_id.get(&CollectionId(number));
+        found.map(AsRef::as_ref)
+    }
+
     /// A collection by its number.
     pub fn by_id(&self, id: CollectionId) -> Option<Arc<Declared>> {
         self.by_id.get(&id).cloned()

@@ -38,6 +38,8 @@ pub struct Writer {
     work: Notify,
     /// The number of the last group.
     groups: AtomicI64,
+    /// The position of the last change.
+    reached: watch::Sender<i64>,
 }
 
 /// What ends the work of a session.
@@ -65,7 +67,13 @@ impl Writer {
             schedule: Mutex::default(),
             work: Notify::new(),
             groups: AtomicI64::new(0),
+            reached: watch::Sender::new(0),
         }
+    }
+
+    /// The position of the last change that was written here.
+    pub fn reached(&self) -> watch::Receiver<i64> {
+        self.reached.subscribe()
     }
 
     /// The collections.
@@ -387,7 +395,14 @@ impl Writer {
             part.iter().for_each(|step| step.write(&mut writes));
             let group = self.groups.fetch_add(1, Ordering::Relaxed) + 1;
             match session.write(&writes, (epoch, group)).await {
-                Ok(_) => self.finish(part),
+                Ok(position) => {
+                    self.finish(part);
+                    self.reached.send_if_modified(|reached| {
+                        let is_further = position > *reached;
+                        *reached = position.max(*reached);
+                        is_further
+                    });
+                }
                 Err(error) if error.is_of_session() => {
                     let left = parts.into_iter().flatten().map(|step| step.taken);
                     self.put_back(left.collect());

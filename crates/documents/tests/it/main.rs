@@ -1,6 +1,7 @@
 //! Documents in real databases.
 
 mod batches;
+mod changes;
 mod declarations;
 mod queries;
 mod races;

@@ -59,6 +59,21 @@ pub enum Document {
         #[arg(long)]
         cursor: Option<String>,
     },
+    /// Show what becomes of documents as it is committed
+    Tail {
+        /// Those of this collection alone
+        #[arg(long)]
+        collection: Option<String>,
+        /// Go on after the change with this position [default: what changes from now on]
+        #[arg(long, value_name = "POSITION")]
+        after: Option<i64>,
+        /// End after this many changes
+        #[arg(long, value_name = "CHANGES")]
+        limit: Option<u64>,
+        /// In which database.
+        #[command(flatten)]
+        place: Place,
+    },
     /// Change parts of a document by a patch
     Patch {
         /// Which document.

@@ -1,5 +1,7 @@
 //! `egret collection …` and `egret document …`: JSON whose references never dangle.
 
+mod tail;
+
 use std::io::Read;
 use std::path::Path;
 
@@ -115,6 +117,12 @@ pub(crate) async fn run(command: cli::Document, api: &Api, output: Output) -> Re
             path.push("referrers".to_owned());
             page(&read(path, query, api).await?, output)
         }
+        Command::Tail {
+            collection,
+            after,
+            limit,
+            place,
+        } => tail::run(place.database, collection, (after, limit), api, output).await,
         Command::Patch {
             document,
             file,

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use serde::Deserialize;
 
 use super::queue::{Backoff, interrupted, unexpected};
 use crate::api::Api;
@@ -126,5 +127,23 @@ async fn listen<L: Listener>(
         if buffer.len() > L::EVENT_BYTES_MAX {
             return Err(unexpected(&"an event does not end"));
         }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Problem {
+    code: String,
+    detail: String,
+    retryable: bool,
+}
+
+/// What the server says where it cannot go on.
+pub(crate) fn problem(data: &str) -> Failure {
+    match serde_json::from_str::<Problem>(data) {
+        Ok(problem) => Failure {
+            retryable: problem.retryable,
+            ..Failure::failed(&problem.code, problem.detail)
+        },
+        Err(error) => unexpected(&error),
     }
 }

@@ -351,7 +351,7 @@ impl Parts {
                 stopping.clone(),
             ))
             .route(installation_routes(databases, views.clone(), outbox))
-            .route(document_routes(documents.clone()))
+            .route(document_routes(documents.clone(), stopping.clone()))
             .status("documents", documents_section(documents))
             .status("series", series_section(series.clone()))
             .status("queue", queue_section(queues.clone()))

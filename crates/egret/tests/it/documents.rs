@@ -268,6 +268,14 @@ fn looked_for(door: &Door, jfk: &str, flight: &str) {
         ),
         (&json!("flights"), &json!(flight))
     );
+    let changes: Value = door
+        .get("document-changes?after=0&collection=flights")
+        .json();
+    assert_eq!(changes["items"][0]["id"], json!(flight));
+    assert_eq!(
+        door.get("document-changes?collection=planes").problem().0,
+        404
+    );
     let described: Value = door.get("collections/openapi.json").json();
     assert_eq!(described["openapi"], "3.1.0");
     assert!(described["paths"]["/v1/documents/flights/{id}"]["patch"].is_object());
@@ -425,6 +433,7 @@ fn documents_are_kept_by_commands() {
         &["document", "put", "airports", "--id", jfk],
         &["is as it was sent"],
     );
+    followed(&place);
     done("", &["status"], &["documents  ready"]);
     server.stop(Signal::INT);
 }
@@ -461,4 +470,28 @@ fn refused_commands(place: &Place) {
         &["document", "query", "flights", "/number = 1"],
         &["these are: `/origin`, `/delay`"],
     );
+}
+
+fn followed(place: &Place) {
+    let done = |arguments: &[&str], expected: &[&str]| check(place, (0, ""), arguments, expected);
+    let tail = ["document", "tail", "--after", "0", "--limit", "3"];
+    done(
+        &tail,
+        &[
+            "1  create airports",
+            "2  create flights",
+            "3  update airports",
+        ],
+    );
+    let of_flights = [
+        "document",
+        "tail",
+        "--after",
+        "0",
+        "--limit",
+        "1",
+        "--collection",
+        "flights",
+    ];
+    done(&of_flights, &["2  create flights"]);
 }

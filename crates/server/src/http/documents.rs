@@ -3,6 +3,7 @@
 //! `request.rs` reads what callers send, `answer.rs` has what they are told. Bodies go through as bytes: the engine reads them.
 
 mod answer;
+mod changes;
 mod read;
 mod request;
 mod write;
@@ -12,12 +13,16 @@ use axum::extract::State;
 use egret_documents::api::Caller as Asking;
 use egret_documents::{Documents, DocumentsError};
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::answer::{AppliedList, Collection, CollectionList, problem};
+use self::changes::{
+    __path_follow_documents, __path_list_document_changes, follow_documents, list_document_changes,
+};
 use self::read::{
     __path_find_documents, __path_get_document, __path_get_referrers, find_documents, get_document,
     get_referrers,
@@ -31,8 +36,9 @@ use crate::extract::{Json, Path};
 use crate::openapi::described;
 use crate::problem::Problem;
 
-/// The routes of the documents engine, for [`Builder::route`](crate::Builder::route).
-pub fn routes(documents: Documents) -> OpenApiRouter {
+/// The routes of the documents engine, for [`Builder::route`](crate::Builder::route). Those who follow documents are told until
+/// `stopping` is cancelled.
+pub fn routes(documents: Documents, stopping: CancellationToken) -> OpenApiRouter {
     OpenApiRouter::default()
         .routes(routes!(list_collections, apply_collections))
         .routes(routes!(describe_collections))
@@ -46,13 +52,19 @@ pub fn routes(documents: Documents) -> OpenApiRouter {
         ))
         .routes(routes!(get_referrers))
         .routes(routes!(batch))
-        .with_state(Door { documents })
+        .routes(routes!(list_document_changes))
+        .routes(routes!(follow_documents))
+        .with_state(Door {
+            documents,
+            stopping,
+        })
 }
 
 /// What the handlers hold.
 #[derive(Clone)]
 struct Door {
     documents: Documents,
+    stopping: CancellationToken,
 }
 
 impl FromRef<Door> for Documents {

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::api::Api;
 use crate::cli::Named;
-use crate::commands::events::{Event, Listener, follow};
+use crate::commands::events::{Event, Listener, follow, problem};
 use crate::commands::queue::unexpected;
 use crate::failure::Failure;
 use crate::output::{Output, printable};
@@ -23,13 +23,6 @@ struct Changes {
 struct Row {
     weight: i64,
     row: Box<RawValue>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Problem {
-    code: String,
-    detail: String,
-    retryable: bool,
 }
 
 pub(super) async fn run(
@@ -170,16 +163,5 @@ fn why(reset: &str) -> &str {
         "restored" => "the database was restored",
         "too_much" => "more changed than is kept",
         other => other,
-    }
-}
-
-/// What the server says where it cannot go on.
-fn problem(data: &str) -> Failure {
-    match serde_json::from_str::<Problem>(data) {
-        Ok(problem) => Failure {
-            retryable: problem.retryable,
-            ..Failure::failed(&problem.code, problem.detail)
-        },
-        Err(error) => unexpected(&error),
     }
 }

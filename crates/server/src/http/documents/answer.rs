@@ -86,7 +86,7 @@ pub(super) struct CollectionList {
     pub(super) items: Vec<Collection>,
 }
 
-fn moment(at: SystemTime) -> Timestamp {
+pub(super) fn moment(at: SystemTime) -> Timestamp {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
