@@ -41,6 +41,7 @@ async fn main() {
         databases: Databases::one(database.connection()),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
+        tasks: None,
     };
     let documents = Documents::new(options, &mut Registry::default());
     let caller = Caller {

@@ -31,6 +31,17 @@ egret_base::settings! {
         cascade_max: u32 = 100_000,
         /// Collections in a database.
         collections_max: u32 = 500,
+        /// How long the answer of a request with an `Idempotency-Key` is remembered.
+        requests_kept: Span = Span::secs(86_400),
+        /// How long it is remembered what became of documents, for those who follow.
+        feed_kept: Span = Span::secs(604_800),
+        /// How often is looked for what has been kept for long enough.
+        sweep_interval: Span = Span::secs(60),
+        /// Those who are told what becomes of documents, of each tenant and database.
+        subscriptions_max: u32 = 100,
+        /// Whether references are declared as foreign keys as well, which costs writers more than half of their speed. It holds for databases
+        /// in which there are no documents yet.
+        strict_foreign_keys: bool = false,
         /// How long another Egret's answer is waited for before its session is taken for lost.
         owner_timeout: Span = Span::secs(5),
     }

@@ -94,6 +94,32 @@ pub enum DocumentsError {
         /// How many it may have.
         batch_max: u32,
     },
+    /// Whoever asks may not.
+    #[error("{what}")]
+    AccessDenied {
+        /// What he lacks.
+        what: String,
+    },
+    /// A key stands for another request.
+    #[error("this Idempotency-Key came with another request before: a key is of one request")]
+    KeyReused,
+    /// What is asked for is forgotten already.
+    #[error(
+        "changes up to position {forgotten} are forgotten, `documents.feed_kept`: begin after that, or anew"
+    )]
+    ChangesGone {
+        /// The last position that is.
+        forgotten: i64,
+    },
+    /// Too much is imported at once.
+    #[error(
+        "an import takes {} lines a request, `import_lines_max`, and this one has {lines}",
+        crate::api::IMPORT_LINES_MAX
+    )]
+    ImportTooLarge {
+        /// How many lines it has.
+        lines: usize,
+    },
     /// Too many documents follow from the change of an identity.
     #[error(
         "more than {cascade_max} documents would have to change with this identity, `documents.cascade_max`"
@@ -127,6 +153,31 @@ pub enum DocumentsError {
     NoDocuments {
         /// The database.
         database: String,
+    },
+    /// A document is there that was to be restored.
+    #[error("the document is there, and was not deleted: say which version is to be restored")]
+    NotDeleted,
+    /// There are documents that would go.
+    #[error(
+        "database `{database}` has {documents} documents, which would go: say that this is meant"
+    )]
+    DocumentsExist {
+        /// The database.
+        database: String,
+        /// How many.
+        documents: i64,
+    },
+    /// Nobody is told under this name.
+    #[error("there is no subscription `{subscription}`")]
+    NoSubscription {
+        /// The name.
+        subscription: CollectionName,
+    },
+    /// As many are told as may be.
+    #[error("there may be {subscriptions_max} subscriptions, `documents.subscriptions_max`")]
+    TooManySubscriptions {
+        /// How many there may be.
+        subscriptions_max: u32,
     },
     /// There are as many collections as may be.
     #[error(
@@ -256,6 +307,15 @@ impl DocumentsError {
         matches!(self, Self::Server { is_lost: true, .. })
     }
 
+    /// Whether the server says that a reference would dangle.
+    pub(crate) fn is_of_reference(&self) -> bool {
+        let of_reference = [
+            SqlState::FOREIGN_KEY_VIOLATION,
+            SqlState::RESTRICT_VIOLATION,
+        ];
+        matches!(self, Self::Server { code: Some(code), .. } if of_reference.contains(code))
+    }
+
     /// Whether it is about what was to be written, and not about all that waits.
     pub(crate) fn is_of_write(&self) -> bool {
         let kind = self.kind();
@@ -276,7 +336,9 @@ impl Coded for DocumentsError {
         match self {
             Self::DefinitionInvalid { .. } => "definition_invalid",
             Self::ValidationFailed { .. } => "validation_failed",
-            Self::PayloadTooLarge { .. } | Self::BatchTooLarge { .. } => "payload_too_large",
+            Self::PayloadTooLarge { .. }
+            | Self::BatchTooLarge { .. }
+            | Self::ImportTooLarge { .. } => "payload_too_large",
             Self::UnresolvedReference { .. } => "unresolved_reference",
             Self::StillReferenced { .. } => "still_referenced",
             Self::IdentityConflict { .. } | Self::Twice { .. } => "identity_conflict",
@@ -284,9 +346,17 @@ impl Coded for DocumentsError {
             Self::VersionMismatch { .. } => "version_mismatch",
             Self::QueryInvalid { .. } => "query_invalid",
             Self::QueryTimeout { .. } => "query_timeout",
+            Self::AccessDenied { .. } => "access_denied",
+            Self::NotDeleted => "not_deleted",
+            Self::DocumentsExist { .. } => "documents_exist",
+            Self::KeyReused => "idempotency_key_reused",
+            Self::ChangesGone { .. } => "changes_gone",
             Self::NotFound { .. } => "not_found",
             Self::NoCollection { .. } | Self::NoDocuments { .. } => "collection_not_found",
-            Self::TooManyCollections { .. } | Self::CascadeTooLarge { .. } => "limit_exceeded",
+            Self::NoSubscription { .. } => "subscription_not_found",
+            Self::TooManyCollections { .. }
+            | Self::TooManySubscriptions { .. }
+            | Self::CascadeTooLarge { .. } => "limit_exceeded",
             Self::Overloaded { .. } => "overloaded",
             Self::OwnedElsewhere { .. } => "documents_owned_elsewhere",
             Self::Unreachable | Self::Stopping => "unavailable",
@@ -299,7 +369,9 @@ impl Coded for DocumentsError {
     fn kind(&self) -> Kind {
         match self {
             Self::DefinitionInvalid { .. } | Self::ValidationFailed { .. } => Kind::Invalid,
-            Self::PayloadTooLarge { .. } | Self::BatchTooLarge { .. } => Kind::TooLarge,
+            Self::PayloadTooLarge { .. }
+            | Self::BatchTooLarge { .. }
+            | Self::ImportTooLarge { .. } => Kind::TooLarge,
             Self::UnresolvedReference { .. }
             | Self::StillReferenced { .. }
             | Self::IdentityConflict { .. }
@@ -308,10 +380,16 @@ impl Coded for DocumentsError {
                 Kind::Invalid
             }
             Self::VersionMismatch { .. } => Kind::Mismatch,
-            Self::NotFound { .. } | Self::NoCollection { .. } | Self::NoDocuments { .. } => {
-                Kind::NotFound
-            }
+            Self::AccessDenied { .. } => Kind::Denied,
+            Self::NotDeleted | Self::DocumentsExist { .. } => Kind::Conflict,
+            Self::KeyReused => Kind::Conflict,
+            Self::ChangesGone { .. } => Kind::Gone,
+            Self::NotFound { .. }
+            | Self::NoCollection { .. }
+            | Self::NoSubscription { .. }
+            | Self::NoDocuments { .. } => Kind::NotFound,
             Self::TooManyCollections { .. }
+            | Self::TooManySubscriptions { .. }
             | Self::CascadeTooLarge { .. }
             | Self::Overloaded { .. } => Kind::LimitReached,
             Self::OwnedElsewhere { .. }

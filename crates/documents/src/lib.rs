@@ -12,5 +12,7 @@ mod worker;
 pub use api::{Caller, Documents, Options};
 pub use config::DocumentsConfig;
 pub use error::DocumentsError;
+pub use store::collections::count as documents_in;
+pub use store::history::Version;
 pub use store::read::Stored;
 pub use worker::keeper::Standing;

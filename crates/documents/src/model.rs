@@ -103,6 +103,23 @@ pub enum Done {
 }
 
 impl Done {
+    /// From what is stored.
+    pub fn of(letter: i8) -> Option<Self> {
+        let all = [Self::Created, Self::Changed, Self::Unchanged, Self::Removed];
+        all.into_iter().find(|done| done.letter() == letter)
+    }
+
+    /// As it is stored.
+    pub fn letter(self) -> i8 {
+        let letter = match self {
+            Self::Created => b'c',
+            Self::Changed => b'u',
+            Self::Unchanged => b'n',
+            Self::Removed => b'd',
+        };
+        letter.cast_signed()
+    }
+
     /// As it is told.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -10,4 +10,6 @@ pub mod reader;
 mod rename;
 mod session;
 pub mod step;
+pub mod sweeper;
+pub mod teller;
 pub mod writer;

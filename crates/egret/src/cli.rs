@@ -13,8 +13,8 @@ use egret_base::settings::{Size, Span, Value};
 use egret_bench::cli::{BenchCommand, EXIT_CODES};
 
 pub use self::document::{
-    Collection, CountKind, Document, OneDocument, PatchKind, Place, PutDocument, QueryDocuments,
-    Shape,
+    Collection, CountKind, Document, ImportDocuments, OneDocument, Paged, PatchKind, Place,
+    PutDocument, QueryDocuments, Shape, Subscription, TailDocuments,
 };
 pub use self::queue::{
     Backoff, Create as CreateQueue, Cron, Dead, Enqueue, Jitter, Listing, Missed, Outbox, Produced,
@@ -405,10 +405,13 @@ pub enum Token {
     Create {
         /// What it is for, e.g. ci
         name: String,
-        /// What it may do: admin, metrics:read, status:read, or branches, queue, series or views with `:read`,
-        /// `:write` or `:*`; may be repeated
+        /// What it may do: admin, metrics:read, status:read, or branches, documents, queue, series or views with
+        /// `:read`, `:write` or `:*`; `documents/COLLECTION:read` for one collection; may be repeated
         #[arg(long = "scope", value_name = "SCOPE", required = true)]
         scopes: Vec<String>,
+        /// What is true of its holder, e.g. school=255901; may be repeated, also with the same name
+        #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = pair)]
+        claims: Vec<(String, String)>,
         /// The tenant it belongs to
         #[arg(long)]
         tenant: Option<String>,

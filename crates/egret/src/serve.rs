@@ -85,7 +85,7 @@ impl Egret {
         stack.push(Arc::new(outbox.clone()));
         let views = parts.views(configuration.section()?, &underneath, &queues);
         stack.push(Arc::new(views.clone()));
-        let documents = parts.documents(configuration.section()?, &underneath);
+        let documents = parts.documents(configuration.section()?, &underneath, &queues);
         stack.push(Arc::new(documents.clone()));
         let engines = Engines {
             queues,

@@ -5,7 +5,7 @@
 //! token; nothing is public unless it says so.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, MatchedPath, Request};
@@ -37,6 +37,11 @@ impl Caller {
     /// What the caller may do.
     pub fn scopes(&self) -> &[String] {
         &self.0.scopes
+    }
+
+    /// What is true of the caller: values by names.
+    pub fn claims(&self) -> &BTreeMap<String, BTreeSet<String>> {
+        &self.0.claims
     }
 
     /// Whether the caller has a scope, `admin` included.

@@ -9,7 +9,7 @@ mod scope;
 mod secret;
 mod store;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -302,6 +302,7 @@ impl Tokens {
         let (token, presented) = self.draft(&TokenRequest {
             name: "first-start".to_owned(),
             scopes: vec![ADMIN.to_owned()],
+            claims: BTreeMap::new(),
             tenant: None,
             ttl_ms: None,
         })?;

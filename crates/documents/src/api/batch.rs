@@ -1,10 +1,10 @@
 //! Several writes by one request.
 
-use super::{Caller, Documents, Kept};
+use super::{Caller, Documents};
 use crate::core::decide::Condition;
-use crate::core::group::{Asked, What};
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, DocumentId, Written};
+use crate::worker::step::Manner;
 
 /// A write of a batch.
 #[derive(Clone, Debug)]
@@ -56,6 +56,7 @@ impl Documents {
     ) -> Result<Vec<Written>, Refused> {
         self.check_count(&operations)?;
         let kept = self.kept(caller).await?;
+        let manner = caller.manner(operations.iter());
         let mut all = Vec::with_capacity(operations.len());
         for (place, operation) in operations.into_iter().enumerate() {
             let asked = self.asked(&kept, caller, operation).await;
@@ -67,7 +68,7 @@ impl Documents {
         if all.is_empty() {
             return Ok(Vec::new());
         }
-        let told = kept.keeper.writer.write_all(all).await;
+        let told = kept.keeper.writer.write_all(all, manner).await;
         told.map_err(|refusal| Refused {
             operation: refusal.error.is_of_write().then_some(refusal.place),
             error: refusal.error,
@@ -85,13 +86,15 @@ impl Documents {
     ) -> Result<Vec<Result<Written, DocumentsError>>, DocumentsError> {
         self.check_count(&operations)?;
         let kept = self.kept(caller).await?;
+        let manner = caller.manner(operations.iter());
         let mut each = Vec::with_capacity(operations.len());
         let (mut places, mut all) = (Vec::new(), Vec::new());
         for (place, operation) in operations.into_iter().enumerate() {
             match self.asked(&kept, caller, operation).await {
                 Ok(asked) => {
                     places.push(place);
-                    all.push(asked);
+                    let request = manner.request.map(|request| request.at(place));
+                    all.push((asked, Manner { request, ..manner }));
                     each.push(Err(DocumentsError::Stopping));
                 }
                 Err(error) => each.push(Err(error)),
@@ -113,29 +116,5 @@ impl Documents {
             }),
             false => Ok(()),
         }
-    }
-
-    async fn asked(
-        &self,
-        kept: &Kept,
-        caller: &Caller,
-        operation: Operation,
-    ) -> Result<Asked, DocumentsError> {
-        let declared = kept.declared(&operation.collection)?;
-        let what = match operation.what {
-            Act::Put(id, body) => {
-                let draft = declared.collection.read(&body, self.document_bytes_max())?;
-                What::Put(id, Box::new(draft))
-            }
-            Act::Delete(id) => What::Remove(id),
-        };
-        Ok(Asked {
-            tenant: self.tenant(kept, &caller.tenant).await?,
-            declared,
-            what,
-            condition: operation.condition,
-            author: caller.author.clone(),
-            trace: caller.trace.clone(),
-        })
     }
 }

@@ -48,7 +48,8 @@ impl Documents {
         let options = &self.inner.options;
         let database = options.databases.choose(caller.database.as_deref()).await?;
         let mut client = options.databases.client(&database).await?;
-        install::install(&mut client, options.config.partitions).await?;
+        let config = &options.config;
+        install::install(&mut client, config.partitions, config.strict_foreign_keys).await?;
         let kept = self.keep(&database).await?;
         // What is there stays as it was seen, and what comes later is what the new definition says.
         let alone = kept.keeper.writer.alone().await?;

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Caller, Documents, Kept};
+use super::{Caller, Documents, Kept, is_seen};
 use crate::core::collection::Draft;
 use crate::core::group::Declared;
 use crate::core::path::{Path, Segment};
 use crate::core::query::{After, Query, Wording};
+use crate::core::rights::Action;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, DocumentId, TenantId};
 use crate::store::query::{Part, count, page, plan};
@@ -90,14 +91,15 @@ impl Documents {
         find: &Find,
     ) -> Result<Page, DocumentsError> {
         let kept = self.kept(caller).await?;
-        let declared = kept.declared(collection)?;
+        let declared = kept.declared(caller, Action::Read, collection)?;
         let definition = declared.collection.definition();
         let wording = Wording {
             filters: &find.filters,
             sort: find.sort.as_deref(),
             cursor: find.cursor.as_deref(),
         };
-        let query = Query::read(definition, &wording)?;
+        let mut query = Query::read(definition, &wording)?;
+        query.filters.extend(caller.rights.filters(definition));
         let limit = self.limit(find.limit)?;
         let place = (self.tenant(&kept, &caller.tenant).await?, declared.id);
         let mut items = Vec::new();
@@ -118,7 +120,7 @@ impl Documents {
         };
         Ok(Page {
             count: counted(&kept, &query, place, find.count).await?,
-            items: shaped(&kept, &declared, place.0, items, &find.shape).await?,
+            items: shaped(caller, &kept, &declared, (place.0, items), &find.shape).await?,
             next,
         })
     }
@@ -135,9 +137,9 @@ impl Documents {
     ) -> Result<Found, DocumentsError> {
         let stored = self.get(caller, (collection, id)).await?;
         let kept = self.kept(caller).await?;
-        let declared = kept.declared(collection)?;
+        let declared = kept.declared(caller, Action::Read, collection)?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let mut shaped = shaped(&kept, &declared, tenant, vec![stored], shape).await?;
+        let mut shaped = shaped(caller, &kept, &declared, (tenant, vec![stored]), shape).await?;
         Ok(shaped.pop().expect("one was given"))
     }
 
@@ -172,16 +174,17 @@ impl Documents {
         let mut items: Vec<Stored> = rows.iter().map(Stored::of).collect();
         let is_more = items.len() > limit as usize;
         items.truncate(limit as usize);
+        let next = items.last().map(|last| last.id.number().to_string());
+        let next = next.filter(|_| is_more);
         let catalogue = kept.keeper.writer.catalogue();
         let named = items.into_iter().filter_map(|stored| {
             let declared = catalogue.by_id(stored.collection)?;
-            Some((declared.collection.name().clone(), stored))
+            let name = declared.collection.name();
+            let is_seen =
+                caller.rights.may(Action::Read, name) && is_seen(caller, &declared, &stored);
+            is_seen.then(|| (name.clone(), stored))
         });
         let items: Vec<(CollectionName, Stored)> = named.collect();
-        let next = items
-            .last()
-            .filter(|_| is_more)
-            .map(|(_, last)| last.id.number().to_string());
         Ok(Referring { items, next })
     }
 
@@ -239,14 +242,14 @@ async fn counted(
 }
 
 async fn shaped(
+    caller: &Caller,
     kept: &Kept,
     declared: &Declared,
-    tenant: TenantId,
-    all: Vec<Stored>,
+    (tenant, all): (TenantId, Vec<Stored>),
     shape: &Shape,
 ) -> Result<Vec<Found>, DocumentsError> {
     let mut items = Vec::with_capacity(all.len());
-    let mut embedded = embedded(kept, declared, tenant, &all, &shape.embed).await?;
+    let mut embedded = embedded(caller, kept, declared, (tenant, &all), &shape.embed).await?;
     for (place, stored) in all.into_iter().enumerate() {
         let fields = match shape.fields.is_empty() {
             true => None,
@@ -287,26 +290,32 @@ fn selected(body: &Value, paths: &[Path]) -> Value {
     selected
 }
 
+fn check_known(
+    collection: &CollectionName,
+    known: &[&CollectionName],
+    references: &[CollectionName],
+) -> Result<(), DocumentsError> {
+    let Some(unknown) = references.iter().find(|name| !known.contains(name)) else {
+        return Ok(());
+    };
+    let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+    let known = known.join(", ");
+    Err(DocumentsError::QueryInvalid {
+        reason: format!("documents of `{collection}` have no reference `{unknown}`, but {known}"),
+    })
+}
+
 /// What references of documents are to, by the documents' places.
 async fn embedded(
+    caller: &Caller,
     kept: &Kept,
     declared: &Declared,
-    tenant: TenantId,
-    all: &[Stored],
+    (tenant, all): (TenantId, &[Stored]),
     references: &[CollectionName],
 ) -> Result<BTreeMap<usize, Map<String, Value>>, DocumentsError> {
     let collection = &declared.collection;
     let known: Vec<&CollectionName> = collection.references().map(|(name, ..)| name).collect();
-    if let Some(unknown) = references.iter().find(|name| !known.contains(name)) {
-        let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
-        return Err(DocumentsError::QueryInvalid {
-            reason: format!(
-                "documents of `{}` have no reference `{unknown}`, but {}",
-                collection.name(),
-                known.join(", ")
-            ),
-        });
-    }
+    check_known(collection.name(), &known, references)?;
     if references.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -332,10 +341,18 @@ async fn embedded(
         .run(&read::by_alias_sql(), &[&tenants, &aliases])
         .await?;
     let found = read::stored(aliases.len(), &rows);
+    let catalogue = kept.keeper.writer.catalogue();
     let mut embedded: BTreeMap<usize, Map<String, Value>> = BTreeMap::new();
     for ((place, name, is_plural, _), stored) in asked.into_iter().zip(found) {
-        // What went between the two questions is left out.
-        let Some(stored) = stored else { continue };
+        // What went between the two questions is left out, and what whoever asks may not see.
+        let seen = stored.filter(|stored| {
+            let declared = catalogue.by_id(stored.collection);
+            declared.is_some_and(|declared| {
+                let may = caller.rights.may(Action::Read, declared.collection.name());
+                may && is_seen(caller, &declared, stored)
+            })
+        });
+        let Some(stored) = seen else { continue };
         let of_document = embedded.entry(place).or_default();
         match is_plural {
             false => _ = of_document.insert(name.to_string(), stored.value()?),

@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 use super::{Caller, Documents};
+use crate::core::rights::Action;
 use crate::error::DocumentsError;
 use crate::model::{ChangeKind, CollectionName, DocumentId};
-use crate::store::feed::{GROUPS, Group, POSITION};
+use crate::store::feed::{FORGOTTEN, GROUPS, Group, POSITION};
 
 /// Groups that are read at a time.
 const GROUPS_TOGETHER: i64 = 100;
@@ -64,7 +65,7 @@ impl Documents {
         let limit = self.limit(limit)? as usize;
         let kept = self.kept(caller).await?;
         if let Some(collection) = &following.collection {
-            kept.declared(collection)?;
+            kept.declared(caller, Action::Read, collection)?;
         }
         let Some(after) = following.after else {
             let rows = kept.asker.run(POSITION, &[]).await?;
@@ -76,6 +77,14 @@ impl Documents {
         };
         let tenant = self.tenant(&kept, &caller.tenant).await?;
         let rows = kept.asker.run(GROUPS, &[&after, &GROUPS_TOGETHER]).await?;
+        let begins = rows.first().map(Group::of).map(|group| group.before());
+        if begins.is_none_or(|begins| begins > after) {
+            let told = kept.asker.run(FORGOTTEN, &[]).await?;
+            let forgotten = told.first().map_or(0, |row| row.get(0));
+            if after < forgotten {
+                return Err(DocumentsError::ChangesGone { forgotten });
+            }
+        }
         let mut changes = Changes {
             items: Vec::new(),
             position: after,
@@ -94,7 +103,10 @@ impl Documents {
                 };
                 let collection = declared.collection.name();
                 let asked = following.collection.as_ref();
-                if of == tenant.0 && asked.is_none_or(|asked| asked == collection) {
+                // Of what has gone nobody can tell whether it was within the claims.
+                let is_seen = caller.rights.may(Action::Read, collection)
+                    && caller.rights.is_whole(declared.collection.definition());
+                if of == tenant.0 && is_seen && asked.is_none_or(|asked| asked == collection) {
                     changes.items.push(Change {
                         position,
                         at: group.at,

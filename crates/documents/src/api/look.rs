@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{Caller, Documents};
 use crate::core::openapi::{Described, describe};
+use crate::core::rights::Action;
 use crate::error::DocumentsError;
 use crate::model::CollectionName;
 use crate::store::collections;
@@ -43,9 +44,13 @@ impl Documents {
             let name = remembered.definition["collection"]
                 .as_str()
                 .unwrap_or_default();
-            let collection = name
+            let collection: CollectionName = name
                 .parse()
                 .map_err(|reason| DocumentsError::Database { reason })?;
+            let may = |action| caller.rights.may(action, &collection);
+            if !may(Action::Read) && !may(Action::Write) {
+                continue;
+            }
             all.push(Summary {
                 collection,
                 definition: remembered.definition,

@@ -2,34 +2,47 @@
 
 mod batch;
 mod declare;
+mod export;
 mod find;
 mod follow;
+mod fsck;
+mod history;
+mod import;
 mod look;
 mod patch;
+mod subscribe;
+mod write;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::{Clock, Entropy};
+use egret_base::{Clock, Entropy, TaskSink};
 use egret_postgres::Databases;
+use futures_util::future::join_all;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use self::batch::{Act, Operation, Refused};
 pub use self::declare::{Applied, Outcome};
+pub use self::export::Export;
 pub use self::find::{Count, Find, Found, PAGE_USUAL, Page, Referring, Shape};
 pub use self::follow::{Change, Changes, Following};
+pub use self::fsck::{Checked, Finding, Kind as FindingKind};
+pub use self::history::Versions;
+pub use self::import::{IMPORT_LINES_MAX, Imported};
 pub use self::look::Summary;
 pub use self::patch::Patch;
+pub use self::subscribe::{Subscribed, Subscribing};
+pub use crate::store::subscriptions::Destination;
 
 use crate::config::DocumentsConfig;
-use crate::core::decide::Condition;
-use crate::core::group::{Asked, Declared, What};
+use crate::core::group::Declared;
+use crate::core::rights::{Action, Rights};
 use crate::error::DocumentsError;
 use crate::metrics::Metrics;
-use crate::model::{CollectionName, DocumentId, TenantId, Written};
+use crate::model::{CollectionName, DocumentId, TenantId};
 use crate::store::read::Stored;
 use crate::store::{collections, install};
 use crate::worker::asker::Asker;
@@ -37,6 +50,8 @@ use crate::worker::catalogue::Catalogue;
 use crate::worker::ids::Ids;
 use crate::worker::keeper::{Keeper, Standing};
 use crate::worker::reader::Reader;
+use crate::worker::sweeper::Sweeper;
+use crate::worker::teller::Teller;
 use crate::worker::writer::Writer;
 
 /// What the engine is made of.
@@ -49,6 +64,8 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub entropy: Arc<dyn Entropy>,
+    /// Who takes tasks for queues, where there are any.
+    pub tasks: Option<Arc<dyn TaskSink>>,
 }
 
 /// The engine. Cheap to clone.
@@ -61,8 +78,6 @@ struct Inner {
     options: Options,
     metrics: Metrics,
     kept: Mutex<BTreeMap<String, Arc<Kept>>>,
-    tasks: Mutex<JoinSet<()>>,
-    stopping: watch::Sender<bool>,
 }
 
 /// The documents of a database.
@@ -70,7 +85,10 @@ struct Kept {
     keeper: Arc<Keeper>,
     reader: Arc<Reader>,
     asker: Asker,
+    teller: Arc<Teller>,
     tenants: Mutex<BTreeMap<String, TenantId>>,
+    tasks: Mutex<JoinSet<()>>,
+    stopping: watch::Sender<bool>,
 }
 
 /// Who asks, and where.
@@ -84,6 +102,21 @@ pub struct Caller {
     pub author: Option<String>,
     /// The request, as its trace calls it.
     pub trace: Option<String>,
+    /// What he may.
+    pub rights: Arc<Rights>,
+    /// The request is answered once, however often it comes with this.
+    pub idempotency_key: Option<String>,
+    /// Whether a crash of the server may take back what is written: it can be repeated.
+    pub is_relaxed: bool,
+}
+
+/// Whether somebody may see a document of a collection that he may read.
+fn is_seen(caller: &Caller, declared: &Declared, stored: &Stored) -> bool {
+    let definition = declared.collection.definition();
+    caller.rights.is_whole(definition)
+        || stored
+            .value()
+            .is_ok_and(|body| caller.rights.missing(definition, &body).is_none())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -98,92 +131,8 @@ impl Documents {
                 options,
                 metrics: Metrics::new(registry),
                 kept: Mutex::default(),
-                tasks: Mutex::default(),
-                stopping: watch::Sender::new(false),
             }),
         }
-    }
-
-    /// Puts a document where one of its identity is, or as a new one.
-    ///
-    /// # Errors
-    /// [`DocumentsError`]: nothing has changed then.
-    pub async fn upsert(
-        &self,
-        caller: &Caller,
-        collection: &CollectionName,
-        body: &[u8],
-        condition: Condition,
-    ) -> Result<Written, DocumentsError> {
-        self.put(caller, (collection, None), body, condition).await
-    }
-
-    /// Puts a document in the place of another.
-    ///
-    /// # Errors
-    /// [`DocumentsError`]: nothing has changed then.
-    pub async fn replace(
-        &self,
-        caller: &Caller,
-        (collection, id): (&CollectionName, DocumentId),
-        body: &[u8],
-        condition: Condition,
-    ) -> Result<Written, DocumentsError> {
-        self.put(caller, (collection, Some(id)), body, condition)
-            .await
-    }
-
-    async fn put(
-        &self,
-        caller: &Caller,
-        (collection, id): (&CollectionName, Option<DocumentId>),
-        body: &[u8],
-        condition: Condition,
-    ) -> Result<Written, DocumentsError> {
-        let kept = self.kept(caller).await?;
-        let declared = kept.declared(collection)?;
-        let draft = declared.collection.read(body, self.document_bytes_max())?;
-        let what = What::Put(id, Box::new(draft));
-        self.write(&kept, caller, declared, what, condition).await
-    }
-
-    fn document_bytes_max(&self) -> usize {
-        self.inner.options.config.document_bytes_max.bytes() as usize
-    }
-
-    /// Deletes a document to which nothing refers.
-    ///
-    /// # Errors
-    /// [`DocumentsError`]: nothing has changed then.
-    pub async fn delete(
-        &self,
-        caller: &Caller,
-        (collection, id): (&CollectionName, DocumentId),
-        condition: Condition,
-    ) -> Result<Written, DocumentsError> {
-        let kept = self.kept(caller).await?;
-        let declared = kept.declared(collection)?;
-        self.write(&kept, caller, declared, What::Remove(id), condition)
-            .await
-    }
-
-    async fn write(
-        &self,
-        kept: &Kept,
-        caller: &Caller,
-        declared: Arc<Declared>,
-        what: What,
-        condition: Condition,
-    ) -> Result<Written, DocumentsError> {
-        let asked = Asked {
-            tenant: self.tenant(kept, &caller.tenant).await?,
-            declared,
-            what,
-            condition,
-            author: caller.author.clone(),
-            trace: caller.trace.clone(),
-        };
-        kept.keeper.writer.write(asked).await
     }
 
     /// A document.
@@ -196,9 +145,10 @@ impl Documents {
         (collection, id): (&CollectionName, DocumentId),
     ) -> Result<Stored, DocumentsError> {
         let kept = self.kept(caller).await?;
-        let declared = kept.declared(collection)?;
+        let declared = kept.declared(caller, Action::Read, collection)?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
         let found = kept.reader.read((tenant, declared.id), id).await?;
+        let found = found.filter(|found| is_seen(caller, &declared, found));
         found.ok_or_else(|| DocumentsError::NotFound {
             collection: collection.clone(),
             id: Some(id),
@@ -229,7 +179,9 @@ impl Documents {
                 let asked = caller.database.as_ref();
                 asked.is_none_or(|name| *name == kept.keeper.database)
             });
-            if let (Some(kept), None) = (meant.next(), meant.next()) {
+            if let (Some(kept), None) = (meant.next(), meant.next())
+                && kept.keeper.standing() != Standing::Gone
+            {
                 return Ok(kept.clone());
             }
         }
@@ -254,20 +206,24 @@ impl Documents {
             databases,
             clock,
             entropy,
+            tasks,
         } = &inner.options;
         let client = databases.client(database).await?;
         let catalogue = Arc::new(Catalogue::read(&client).await?);
         let tenants = collections::tenants(&client).await?;
         let mut all = lock(&inner.kept);
-        if let Some(kept) = all.get(database) {
+        let known = all.get(database);
+        if let Some(kept) = known.filter(|kept| kept.keeper.standing() != Standing::Gone) {
             return Ok(kept.clone());
         }
         let ids = Ids::new(clock.clone(), entropy.clone());
         let writer = Writer::new(config.clone(), inner.metrics.clone(), ids, catalogue);
         let keeper = Keeper::new(database, databases.clone(), config.clone(), writer);
         let reader = Reader::new(database, databases.clone(), config.waiting_max);
+        let keeper = Arc::new(keeper);
         let kept = Arc::new(Kept {
-            keeper: Arc::new(keeper),
+            teller: Arc::new(Teller::new(keeper.clone(), tasks.clone())?),
+            keeper,
             reader: Arc::new(reader),
             asker: Asker::new(
                 database,
@@ -275,14 +231,55 @@ impl Documents {
                 (config.queries, config.query_timeout),
             ),
             tenants: Mutex::new(tenants),
+            tasks: Mutex::default(),
+            stopping: watch::Sender::new(false),
         });
-        let mut tasks = lock(&inner.tasks);
-        tasks.spawn(kept.keeper.clone().keep(inner.stopping.subscribe()));
-        for _ in 0..config.readers.max(1) {
-            tasks.spawn(kept.reader.clone().answer(inner.stopping.subscribe()));
+        {
+            let mut tasks = lock(&kept.tasks);
+            let stopping = || kept.stopping.subscribe();
+            tasks.spawn(kept.keeper.clone().keep(stopping()));
+            let sweeper = Sweeper {
+                keeper: kept.keeper.clone(),
+                config: config.clone(),
+                clock: clock.clone(),
+            };
+            tasks.spawn(sweeper.sweep(stopping()));
+            tasks.spawn(kept.teller.clone().tell(stopping()));
+            for _ in 0..config.readers.max(1) {
+                tasks.spawn(kept.reader.clone().answer(stopping()));
+            }
         }
         all.insert(database.to_owned(), kept.clone());
         Ok(kept)
+    }
+
+    /// How many documents a database has; none: it has no collections.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn count(&self, database: &str) -> Result<Option<i64>, DocumentsError> {
+        let client = self.inner.options.databases.client(database).await?;
+        collections::count(&client).await
+    }
+
+    /// Keeps a database's documents no more: they are about to go.
+    ///
+    /// # Errors
+    /// [`DocumentsError::DocumentsExist`], unless that is meant; nothing has changed then.
+    pub async fn leave(&self, database: &str, force: bool) -> Result<i64, DocumentsError> {
+        let documents = self.count(database).await?.unwrap_or(0);
+        if documents > 0 && !force {
+            let database = database.to_owned();
+            return Err(DocumentsError::DocumentsExist {
+                database,
+                documents,
+            });
+        }
+        let kept = lock(&self.inner.kept).remove(database);
+        if let Some(kept) = kept {
+            kept.end().await;
+        }
+        Ok(documents)
     }
 
     /// Whether this Egret writes the documents of the databases that it knows.
@@ -296,11 +293,33 @@ impl Documents {
 }
 
 impl Kept {
-    fn declared(&self, collection: &CollectionName) -> Result<Arc<Declared>, DocumentsError> {
+    /// A collection in which somebody may do this.
+    fn declared(
+        &self,
+        caller: &Caller,
+        action: Action,
+        collection: &CollectionName,
+    ) -> Result<Arc<Declared>, DocumentsError> {
+        if !caller.rights.may(action, collection) {
+            let action = match action {
+                Action::Read => "read",
+                Action::Write => "write",
+            };
+            return Err(DocumentsError::AccessDenied {
+                what: format!("the token may not {action} documents of collection `{collection}`"),
+            });
+        }
         let found = self.keeper.writer.catalogue().declared(collection);
         found.ok_or_else(|| DocumentsError::NoCollection {
             collection: collection.clone(),
         })
+    }
+
+    /// Ends what runs for it. What is under way is finished.
+    async fn end(&self) {
+        self.stopping.send_replace(true);
+        let mut tasks = std::mem::take(&mut *lock(&self.tasks));
+        while tasks.join_next().await.is_some() {}
     }
 }
 
@@ -336,9 +355,8 @@ impl Service for Documents {
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.inner.stopping.send_replace(true);
-            let mut tasks = std::mem::take(&mut *lock(&self.inner.tasks));
-            while tasks.join_next().await.is_some() {}
+            let all = std::mem::take(&mut *lock(&self.inner.kept));
+            join_all(all.values().map(|kept| kept.end())).await;
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Caller, Documents};
+use super::{Act, Caller, Documents, Operation};
 use crate::core::decide::{Condition, Etag};
 use crate::core::json::{self, Bounds, DEPTH_MAX};
 use crate::core::patch::{JsonPatch, merge};
@@ -30,14 +30,26 @@ impl Documents {
         &self,
         caller: &Caller,
         (collection, id): (&CollectionName, DocumentId),
-        (kind, patch): (Patch, &[u8]),
+        (kind, bytes): (Patch, &[u8]),
         condition: Condition,
     ) -> Result<Written, DocumentsError> {
         let bounds = Bounds {
-            bytes_max: self.document_bytes_max(),
+            bytes_max: self.inner.options.config.document_bytes_max.bytes() as usize,
             depth_max: DEPTH_MAX,
         };
-        let patch = json::read(patch, bounds)?;
+        let patch = json::read(bytes, bounds)?;
+        let kept = self.kept(caller).await?;
+        let how = match kind {
+            Patch::Merge => "merge",
+            Patch::Json => "json",
+        };
+        let place = format!("{how} {collection} {id} {condition:?} ");
+        let manner = caller.manner_of([place.as_bytes(), bytes]);
+        if let Some(request) = manner.request
+            && let Some(written) = self.answered(&kept, caller, request).await?
+        {
+            return Ok(written);
+        }
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -48,10 +60,13 @@ impl Documents {
             }
             let body = patched(stored.value()?, kind, patch.clone())?;
             let is_still = Condition::IfAt(vec![at]);
-            let body = body.to_string();
-            let written = self
-                .replace(caller, (collection, id), body.as_bytes(), is_still)
-                .await;
+            let operation = Operation {
+                collection: collection.clone(),
+                what: Act::Put(Some(id), body.to_string().into_bytes()),
+                condition: is_still,
+            };
+            let asked = self.asked(&kept, caller, operation).await?;
+            let written = kept.keeper.writer.write(asked, manner).await;
             match written {
                 Err(DocumentsError::VersionMismatch { at: Some(_) }) if attempts < ATTEMPTS => {}
                 written => return written,

@@ -49,12 +49,13 @@ pub fn decide(
     met: &[Met],
     mut next_id: impl FnMut() -> DocumentId,
 ) -> Result<Vec<Fate>, Refused> {
-    let is_new =
-        |one: &Asked, met: &Met| matches!(one.what, What::Put(None, _)) && met.present.is_none();
+    let mut new = |one: &Asked, met: &Met| match (&one.what, &met.present) {
+        (What::Put(None, _), None) => Some(next_id()),
+        (What::Restore(id, ..), None) => Some(*id),
+        _ => None,
+    };
     let pairs = asked.iter().zip(met);
-    let made: Vec<Option<DocumentId>> = pairs
-        .map(|(one, met)| is_new(one, met).then(&mut next_id))
-        .collect();
+    let made: Vec<Option<DocumentId>> = pairs.map(|(one, met)| new(one, met)).collect();
     let together = match asked.len() {
         1 => Together::default(),
         _ => Together::of(asked, met, &made)?,
@@ -63,7 +64,7 @@ pub fn decide(
     for (place, (one, met)) in asked.iter().zip(met).enumerate() {
         let targets = together.targets(one, met);
         let targets = targets.as_deref().unwrap_or(&met.targets);
-        let verdict = one.decide(met.present.as_ref(), (&met.taken, targets), met.is_same);
+        let verdict = one.decide(met, targets);
         let fate = match (verdict, made[place]) {
             (Verdict::Unchanged, _) => Fate::Unchanged,
             (Verdict::Create(targets), Some(id)) => Fate::Create(id, targets),
@@ -103,7 +104,7 @@ impl Together {
                 }
             }
             match (&one.what, made[place], &met.present) {
-                (What::Put(_, draft), Some(id), _) => {
+                (What::Put(_, draft) | What::Restore(_, draft, _), Some(id), _) => {
                     let names = draft.aliases.iter().map(|alias| (*alias, id.number()));
                     together.made.extend(names);
                 }

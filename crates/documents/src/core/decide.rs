@@ -120,6 +120,11 @@ pub enum Verdict {
         /// Its place.
         before: usize,
     },
+    /// Whoever asks lacks a claim.
+    Denied {
+        /// Its name.
+        claim: String,
+    },
     /// Another document is called so, in its collection or in an abstract one.
     Taken {
         /// Which of the names.

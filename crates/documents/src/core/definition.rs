@@ -23,6 +23,12 @@ pub const IDENTITY_PATHS_MAX: usize = 16;
 pub const REFERENCES_MAX: usize = 64;
 /// Queryable paths of a collection, at most.
 pub const QUERY_PATHS_MAX: usize = 16;
+/// Earlier versions of a document that are kept, at most.
+pub const HISTORY_VERSIONS_MAX: u32 = 1_000;
+/// Days for which documents or what they were are kept, at most: a hundred years.
+pub const DAYS_MAX: u32 = 36_525;
+/// Claims of a collection, at most.
+pub const CLAIMS_MAX: usize = 8;
 /// Abstract collections that a collection belongs to, at most, those of which it does so through another included.
 pub const EXTENDS_MAX: usize = 8;
 
@@ -43,6 +49,12 @@ pub struct Definition {
     pub query: Vec<QueryPath>,
     /// The abstract collections that it says it belongs to.
     pub extends: Vec<Extension>,
+    /// What is kept of what its documents were.
+    pub history: History,
+    /// For how many days a document is kept after it was made; none: for good.
+    pub retention_days: Option<u32>,
+    /// Who may see and write a document: those whose claim has the value that the document has at the path.
+    pub claims: Vec<Claim>,
     /// What its documents may be; none: it is abstract.
     pub schema: Option<std::sync::Arc<Schema>>,
     /// All of it, as it was given.
@@ -65,6 +77,26 @@ pub struct QueryPath {
     pub path: Path,
     /// Of which type its values are, where there is one that is not null.
     pub scalar: Scalar,
+}
+
+/// What is kept of what documents were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// Earlier versions of a document, at most.
+    pub versions: u32,
+    /// Whether a document that was deleted can be restored.
+    pub deleted: bool,
+    /// For how many days that is kept; none: for good.
+    pub days: Option<u32>,
+}
+
+/// A claim, and where a document has the value that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its name in tokens.
+    pub name: String,
+    /// A path by which documents are found.
+    pub path: QueryPath,
 }
 
 /// That documents carry the identity of another.

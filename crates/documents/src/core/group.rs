@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::collection::{Collection, Draft};
-use super::decide::{Condition, Present, Verdict, Wanted, put, remove};
+use super::decide::{Condition, Etag, Present, Verdict, Wanted, put, remove};
+use super::identity::v5;
+use super::rights::Rights;
 use super::schedule::{Claims, Key};
 use crate::error::DocumentsError;
 use crate::model::{AliasId, CollectionId, DocumentId, TenantId};
@@ -38,6 +41,10 @@ pub struct Met {
     pub present: Option<Present>,
     /// Whether its body is as it is to be.
     pub is_same: bool,
+    /// The claim that keeps whoever asks from that document.
+    pub missing: Option<String>,
+    /// The last version of the document that is to be restored, where it is deleted.
+    pub deleted: Option<i32>,
     /// For each name the number of the document that is called so.
     pub taken: Vec<Option<i64>>,
     /// For each reference the number of the document that it is to.
@@ -59,6 +66,27 @@ pub struct Asked {
     pub author: Option<String>,
     /// The request, as its trace calls it.
     pub trace: Option<String>,
+    /// What he may.
+    pub rights: Arc<Rights>,
+}
+
+/// A request that is answered once, however often it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Of its key and of who sends it.
+    pub key: Uuid,
+    /// Of what it asks for.
+    pub print: Uuid,
+}
+
+impl Request {
+    /// That of a place in a batch.
+    pub fn at(self, place: usize) -> Self {
+        Self {
+            key: v5(self.key, place.to_string()),
+            ..self
+        }
+    }
 }
 
 /// What is to be done.
@@ -68,6 +96,8 @@ pub enum What {
     Put(Option<DocumentId>, Box<Draft>),
     /// A document is to go.
     Remove(DocumentId),
+    /// One that is gone is to be there again, as it was at this version.
+    Restore(DocumentId, Box<Draft>, i32),
 }
 
 impl Asked {
@@ -76,7 +106,7 @@ impl Asked {
     /// # Errors
     /// It is not what that one allows.
     pub fn reread(&mut self, declared: Arc<Declared>) -> Result<(), DocumentsError> {
-        if let What::Put(_, draft) = &mut self.what {
+        if let What::Put(_, draft) | What::Restore(_, draft, _) = &mut self.what {
             // It was not too large when it came.
             **draft = declared.collection.take(&draft.body, usize::MAX)?;
         }
@@ -87,7 +117,7 @@ impl Asked {
     /// The body that is to be there.
     pub fn draft(&self) -> Option<&Draft> {
         match &self.what {
-            What::Put(_, draft) => Some(draft),
+            What::Put(_, draft) | What::Restore(_, draft, _) => Some(draft),
             What::Remove(_) => None,
         }
     }
@@ -96,7 +126,7 @@ impl Asked {
     pub fn document(&self) -> Option<DocumentId> {
         match &self.what {
             What::Put(id, _) => *id,
-            What::Remove(id) => Some(*id),
+            What::Remove(id) | What::Restore(id, ..) => Some(*id),
         }
     }
 
@@ -134,27 +164,41 @@ impl Asked {
         Key::Document(self.tenant, id.number())
     }
 
-    /// What becomes of it. `taken` has for each name, `targets` for each reference the number of the document that
-    /// there is.
-    pub fn decide(
-        &self,
-        present: Option<&Present>,
-        (taken, targets): (&[Option<i64>], &[Option<i64>]),
-        is_same: bool,
-    ) -> Verdict {
+    /// What becomes of it, given what it has met; `targets` has for each reference the number of the document that there is.
+    pub fn decide(&self, met: &Met, targets: &[Option<i64>]) -> Verdict {
+        let present = met.present.as_ref();
         let present = present.filter(|present| present.collection == self.declared.id);
+        if let Some(claim) = &met.missing {
+            // Whoever names a document that he may not see is told that there is none.
+            return match self.document() {
+                Some(_) => Verdict::NotFound,
+                None => Verdict::Denied {
+                    claim: claim.clone(),
+                },
+            };
+        }
+        let is_mutable = self.declared.collection.definition().identity_mutable;
+        let wanted = |names| Wanted {
+            names,
+            taken: &met.taken,
+            targets,
+            is_same: met.is_same,
+            is_mutable,
+        };
         match &self.what {
             What::Put(id, draft) => {
-                let wanted = Wanted {
-                    names: &draft.aliases,
-                    taken,
-                    targets,
-                    is_same,
-                    is_mutable: self.declared.collection.definition().identity_mutable,
-                };
+                let wanted = wanted(&draft.aliases);
                 put(present, &wanted, &self.condition, id.is_some())
             }
             What::Remove(_) => remove(present, &self.condition),
+            What::Restore(_, draft, version) => match (present, met.deleted) {
+                // Somebody else was faster.
+                (Some(present), _) => Verdict::Mismatch {
+                    at: Some(Etag::new(present.id, present.version)),
+                },
+                (None, deleted) if deleted != Some(*version) => Verdict::NotFound,
+                (None, _) => put(None, &wanted(&draft.aliases), &Condition::Always, false),
+            },
         }
     }
 }

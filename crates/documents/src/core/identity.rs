@@ -35,10 +35,10 @@ impl Namespace {
 }
 
 /// The UUIDv5 of a name. The SHA-1 of crate `uuid` uses no instructions of the processor for it, and a document may have many aliases.
-pub(crate) fn v5(namespace: Uuid, name: &str) -> Uuid {
+pub(crate) fn v5(namespace: Uuid, name: impl AsRef<[u8]>) -> Uuid {
     let mut hash = Sha1::new();
     hash.update(namespace.as_bytes());
-    hash.update(name.as_bytes());
+    hash.update(name);
     let digest: [u8; 20] = hash.finalize().into();
     let mut first = [0; 16];
     first.copy_from_slice(&digest[..16]);

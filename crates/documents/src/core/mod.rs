@@ -3,7 +3,7 @@
 //! `json` reads bytes strictly; `path` names places in a body; `schema` says what a body may be; `definition` is what a user declares, checked
 //! by itself and against the others; `collection` is that with everything prepared; `identity` makes names of values; `patch` changes bodies;
 //! `decide` says what becomes of a write, `bundle` of several that are done all or none, `group` what a write claims, `schedule` which run beside each other;
-//! `query` reads what is looked for; `compatibility` compares two states of a collection; `openapi` describes collections to clients.
+//! `query` reads what is looked for; `rights` says who may see and write what; `compatibility` compares two states of a collection; `openapi` describes collections to clients.
 
 pub mod bundle;
 pub mod collection;
@@ -17,5 +17,6 @@ pub mod openapi;
 pub mod patch;
 pub mod path;
 pub mod query;
+pub mod rights;
 pub mod schedule;
 pub mod schema;

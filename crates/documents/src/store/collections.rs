@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 use serde_json::Value;
 
+use super::install;
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, CollectionName, DocumentId, TenantId};
 
@@ -77,6 +78,18 @@ pub async fn has_documents(
     let sql = "SELECT EXISTS (SELECT FROM egret.document_tenant AS t \
          JOIN egret.document AS d ON d.tenant_id = t.tenant_id AND d.collection_id = $1)";
     Ok(transaction.query_one(sql, &[&collection.0]).await?.get(0))
+}
+
+/// How many documents a database has; none: it has no collections.
+///
+/// # Errors
+/// What the server says.
+pub async fn count(client: &Client) -> Result<Option<i64>, DocumentsError> {
+    if !install::is_installed(client).await? {
+        return Ok(None);
+    }
+    let sql = "SELECT count(*) FROM egret.document";
+    Ok(Some(client.query_one(sql, &[]).await?.get(0)))
 }
 
 /// The tenants that have documents, or had some.

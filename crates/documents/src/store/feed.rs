@@ -12,6 +12,9 @@ pub const GROUPS: &str = "SELECT position, at, kinds, tenants, collections, ids,
 /// The position of the last change.
 pub const POSITION: &str = "SELECT position FROM egret.document_owner";
 
+/// Up to this position changes have been forgotten.
+pub const FORGOTTEN: &str = "SELECT forgotten FROM egret.document_owner";
+
 /// The changes of a transaction.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -24,6 +27,11 @@ pub struct Group {
 }
 
 impl Group {
+    /// The position before its first change.
+    pub fn before(&self) -> i64 {
+        self.position - self.changes.len() as i64
+    }
+
     /// The group of a row.
     pub fn of(row: &Row) -> Self {
         let (kinds, tenants): (Vec<i8>, Vec<i32>) = (row.get(2), row.get(3));

@@ -11,11 +11,16 @@ const MIGRATIONS: &[Migration] = &[Migration {
     sql: include_str!("install/migration_1.sql"),
 }];
 
-/// Makes the engine's part of schema `egret`, or brings it up to date. Tables that are new have so many partitions.
+/// Makes the engine's part of schema `egret`, or brings it up to date. Tables that are new have so many partitions, and references as foreign
+/// keys where that is asked for.
 ///
 /// # Errors
 /// What the server says.
-pub async fn install(client: &mut Client, partitions: u32) -> Result<(), DocumentsError> {
+pub async fn install(
+    client: &mut Client,
+    partitions: u32,
+    is_strict: bool,
+) -> Result<(), DocumentsError> {
     migrate(client, "documents", MIGRATIONS).await?;
     let partitions = i32::try_from(partitions.clamp(1, PARTITIONS_MAX)).expect("they are few");
     // Whoever comes second finds them.
@@ -23,9 +28,9 @@ pub async fn install(client: &mut Client, partitions: u32) -> Result<(), Documen
     transaction
         .batch_execute("LOCK TABLE egret.collection IN EXCLUSIVE MODE")
         .await?;
-    let sql = "SELECT egret.document_partitions($1) WHERE NOT EXISTS \
+    let sql = "SELECT egret.document_partitions($1, $2) WHERE NOT EXISTS \
          (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = 'egret.document'::regclass)";
-    transaction.query(sql, &[&partitions]).await?;
+    transaction.query(sql, &[&partitions, &is_strict]).await?;
     Ok(transaction.commit().await?)
 }
 

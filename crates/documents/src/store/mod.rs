@@ -1,10 +1,14 @@
 //! What is kept in a database; all SQL of the engine is here.
 
+pub mod check;
 pub mod collections;
 pub mod feed;
+pub mod history;
 pub mod indexes;
 pub mod install;
 pub mod owner;
 pub mod query;
 pub mod read;
+pub mod subscriptions;
+pub mod sweep;
 pub mod write;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::error::DocumentsError;
-use crate::model::{CollectionId, DocumentId};
+use crate::model::{CollectionId, DocumentId, Done, Written};
 
 /// The columns of a document in every statement that gives documents, from the second on.
 pub(super) const COLUMNS: &str = "d.collection_id, d.id, d.version, d.targets, d.body, d.modified_at, d.created_by, d.modified_by, d.trace_id";
@@ -47,6 +47,81 @@ pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.colle
      CROSS JOIN LATERAL (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
          WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number AND e.source <> ALL ($5) ORDER BY e.source LIMIT $3::bigint) AS first \
      JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source";
+
+/// The answers of requests that came before.
+pub const ANSWERS: &str = "SELECT w.place::integer, r.print, r.kinds, r.ids, r.versions \
+     FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, key, place) \
+     JOIN egret.document_request AS r ON r.tenant_id = w.tenant_id AND r.key = w.key";
+
+/// The last versions of documents that are deleted.
+pub const DELETED: &str = "SELECT w.place::integer, v.version \
+     FROM unnest($1::integer[], $2::integer[], $3::bigint[]) WITH ORDINALITY AS w (tenant_id, collection_id, number, place) \
+     JOIN egret.document_version AS v ON v.tenant_id = w.tenant_id AND v.collection_id = w.collection_id AND v.number = w.number \
+     WHERE v.is_deleted";
+
+/// What a request was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Of what it asked for.
+    pub print: Uuid,
+    /// What was done.
+    pub written: Vec<Written>,
+}
+
+/// The answers of requests, in the order in which they were asked for; none where there is none.
+///
+/// # Errors
+/// What the server says.
+pub async fn answers(
+    client: &Client,
+    statement: &Statement,
+    (tenants, keys): (&[i32], &[Uuid]),
+) -> Result<Vec<Option<Answered>>, PgError> {
+    let mut all = vec![None; keys.len()];
+    for row in client.query(statement, &[&tenants, &keys]).await? {
+        all[place(&row)] = Some(Answered::of(&row));
+    }
+    Ok(all)
+}
+
+impl Answered {
+    /// That of a row.
+    pub fn of(row: &Row) -> Self {
+        let (kinds, ids): (Vec<i8>, Vec<Uuid>) = (row.get(2), row.get(3));
+        let versions: Vec<i32> = row.get(4);
+        let each = kinds.into_iter().zip(ids).zip(versions);
+        let written = each.filter_map(|((kind, id), version)| {
+            Some(Written {
+                id: DocumentId::stored(id),
+                version,
+                done: Done::of(kind)?,
+            })
+        });
+        Self {
+            print: row.get(1),
+            written: written.collect(),
+        }
+    }
+}
+
+/// The last versions of documents that are deleted, in the order in which they were asked for; none where there is none.
+///
+/// # Errors
+/// What the server says.
+pub async fn deleted(
+    client: &Client,
+    statement: &Statement,
+    (tenants, collections, numbers): (&[i32], &[i32], &[i64]),
+) -> Result<Vec<Option<i32>>, PgError> {
+    let mut all = vec![None; numbers.len()];
+    let rows = client
+        .query(statement, &[&tenants, &collections, &numbers])
+        .await?;
+    for row in rows {
+        all[place(&row)] = Some(row.get(1));
+    }
+    Ok(all)
+}
 
 /// A document as it is stored.
 #[derive(Clone, Debug)]
@@ -196,7 +271,7 @@ pub async fn referrers(
 }
 
 /// JSON as the server has it.
-struct Text(String);
+pub(super) struct Text(pub(super) String);
 
 impl<'a> FromSql<'a> for Text {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
@@ -209,6 +284,14 @@ impl<'a> FromSql<'a> for Text {
     fn accepts(kind: &Type) -> bool {
         *kind == Type::JSONB
     }
+}
+
+/// Documents of a collection after a number, in order.
+pub fn export_sql(tenant: i32, collection: i32) -> String {
+    format!(
+        "SELECT 1, {COLUMNS} FROM egret.document AS d \
+         WHERE d.tenant_id = {tenant} AND d.collection_id = {collection} AND d.number > $1 ORDER BY d.number LIMIT $2"
+    )
 }
 
 /// The documents that refer to one, in the order of their numbers from `after` on.

@@ -7,7 +7,9 @@ use egret_postgres::tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked}
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Statement};
 use uuid::Uuid;
 
-use crate::model::{AliasId, ChangeKind, CollectionId, DocumentId, TenantId};
+use crate::core::definition::History;
+use crate::core::group::Request;
+use crate::model::{AliasId, ChangeKind, CollectionId, DocumentId, TenantId, Written};
 
 /// Where documents are: whose, and in which collection.
 pub type Place = (TenantId, CollectionId);
@@ -16,16 +18,21 @@ pub type Place = (TenantId, CollectionId);
 #[derive(Debug, Default)]
 pub struct Writes {
     number_max: i64,
+    must_last: bool,
     new: Rows,
     new_ids: Vec<Uuid>,
+    new_versions: Vec<i32>,
     changed: Rows,
     gone: Places,
+    kept: Kept,
+    back: Places,
     aliases: Aliases,
     gone_aliases: GoneAliases,
     edges: Edges,
     edge_collections: Vec<i32>,
     gone_edges: Edges,
     told: Told,
+    requests: Requests,
 }
 
 /// Documents with what is in them.
@@ -47,6 +54,36 @@ struct Places {
     tenants: Vec<i32>,
     collections: Vec<i32>,
     numbers: Vec<i64>,
+}
+
+impl Places {
+    fn push(&mut self, (tenant, collection): Place, number: i64) {
+        self.tenants.push(tenant.0);
+        self.collections.push(collection.0);
+        self.numbers.push(number);
+    }
+}
+
+/// Documents of which it is kept what they were.
+#[derive(Debug, Default)]
+struct Kept {
+    places: Places,
+    versions: Vec<i32>,
+    authors: Vec<Option<String>>,
+    deleted: Vec<bool>,
+}
+
+/// Requests with their answers.
+#[derive(Debug, Default)]
+struct Requests {
+    tenants: Vec<i32>,
+    keys: Vec<Uuid>,
+    prints: Vec<Uuid>,
+    /// Where the answers of each end.
+    ends: Vec<i32>,
+    kinds: Vec<i8>,
+    ids: Vec<Uuid>,
+    versions: Vec<i32>,
 }
 
 #[derive(Debug, Default)]
@@ -116,8 +153,18 @@ impl Edges {
 }
 
 impl Writes {
-    /// A new document.
-    pub fn create(&mut self, (tenant, collection): Place, id: DocumentId, content: Content) {
+    /// It is to outlast a crash of the server.
+    pub fn must_last(&mut self) {
+        self.must_last = true;
+    }
+
+    /// A new document, or one that was gone, from this version on.
+    pub fn create(
+        &mut self,
+        (tenant, collection): Place,
+        (id, version): (DocumentId, i32),
+        content: Content,
+    ) {
         let number = id.number();
         self.number_max = self.number_max.max(number);
         for target in &content.targets {
@@ -126,6 +173,7 @@ impl Writes {
         }
         self.new.push((tenant, collection), number, content);
         self.new_ids.push(id.uuid());
+        self.new_versions.push(version);
     }
 
     /// Another body of a document, which refers to others than those `before`.
@@ -155,12 +203,51 @@ impl Writes {
 
     /// A document that is there no more, and what it referred to.
     pub fn remove(&mut self, (tenant, collection): Place, number: i64, targets: &[i64]) {
-        self.gone.tenants.push(tenant.0);
-        self.gone.collections.push(collection.0);
-        self.gone.numbers.push(number);
+        self.gone.push((tenant, collection), number);
         for target in targets {
             self.gone_edges.push(tenant, *target, number);
         }
+    }
+
+    /// What a document has been until now is kept, as its collection says: it changes, or is deleted.
+    pub fn keep(
+        &mut self,
+        place: Place,
+        number: i64,
+        history: History,
+        (author, is_deleted): (Option<&String>, bool),
+    ) {
+        let is_kept = match is_deleted {
+            true => history.deleted,
+            false => history.versions > 0,
+        };
+        if is_kept {
+            let versions = i32::try_from(history.versions).expect("they are few");
+            self.kept.places.push(place, number);
+            self.kept.versions.push(versions);
+            self.kept.authors.push(author.cloned());
+            self.kept.deleted.push(is_deleted);
+        }
+    }
+
+    /// A document that was gone is there again.
+    pub fn back(&mut self, place: Place, number: i64) {
+        self.back.push(place, number);
+    }
+
+    /// A request is answered so from now on.
+    pub fn answer(&mut self, tenant: TenantId, request: Request, written: &[Written]) {
+        let requests = &mut self.requests;
+        requests.tenants.push(tenant.0);
+        requests.keys.push(request.key);
+        requests.prints.push(request.print);
+        for one in written {
+            requests.kinds.push(one.done.letter());
+            requests.ids.push(one.id.uuid());
+            requests.versions.push(one.version);
+        }
+        let end = i32::try_from(requests.ids.len()).expect("a group is limited");
+        requests.ends.push(end);
     }
 
     /// A document is found by an identity, in its collection or in an abstract one.
@@ -202,17 +289,24 @@ impl Writes {
         statement: &Statement,
         (epoch, group): (i64, i64),
     ) -> Result<i64, PgError> {
-        let (new, changed, told) = (&self.new, &self.changed, &self.told);
-        let (named, gone_names) = (&self.aliases, &self.gone_aliases);
-        let (edges, gone_edges) = (&self.edges, &self.gone_edges);
-        let values: [&(dyn ToSql + Sync); 41] = [
-            &epoch,
-            &group,
-            &self.number_max,
+        let is_relaxed = !self.must_last;
+        let mut values: Vec<&(dyn ToSql + Sync)> =
+            vec![&epoch, &group, &self.number_max, &is_relaxed];
+        values.extend(self.of_documents());
+        values.extend(self.of_the_past());
+        values.extend(self.of_names_and_edges());
+        values.extend(self.told_and_answered());
+        Ok(client.query_one(statement, &values).await?.get(0))
+    }
+
+    fn of_documents(&self) -> [&(dyn ToSql + Sync); 21] {
+        let (new, changed, gone) = (&self.new, &self.changed, &self.gone);
+        [
             &new.tenants,
             &new.collections,
             &self.new_ids,
             &new.numbers,
+            &self.new_versions,
             &new.bodies,
             &new.authors,
             &new.traces,
@@ -226,9 +320,31 @@ impl Writes {
             &changed.traces,
             &changed.ends,
             &changed.targets,
-            &self.gone.tenants,
-            &self.gone.collections,
-            &self.gone.numbers,
+            &gone.tenants,
+            &gone.collections,
+            &gone.numbers,
+        ]
+    }
+
+    fn of_the_past(&self) -> [&(dyn ToSql + Sync); 9] {
+        let (kept, back) = (&self.kept, &self.back);
+        [
+            &kept.places.tenants,
+            &kept.places.collections,
+            &kept.places.numbers,
+            &kept.versions,
+            &kept.authors,
+            &kept.deleted,
+            &back.tenants,
+            &back.collections,
+            &back.numbers,
+        ]
+    }
+
+    fn of_names_and_edges(&self) -> [&(dyn ToSql + Sync); 13] {
+        let (named, gone_names) = (&self.aliases, &self.gone_aliases);
+        let (edges, gone_edges) = (&self.edges, &self.gone_edges);
+        [
             &named.tenants,
             &named.collections,
             &named.aliases,
@@ -242,19 +358,34 @@ impl Writes {
             &gone_edges.tenants,
             &gone_edges.targets,
             &gone_edges.sources,
+        ]
+    }
+
+    fn told_and_answered(&self) -> [&(dyn ToSql + Sync); 12] {
+        let (told, requests) = (&self.told, &self.requests);
+        [
             &told.kinds,
             &told.tenants,
             &told.collections,
             &told.ids,
             &told.versions,
-        ];
-        Ok(client.query_one(statement, &values).await?.get(0))
+            &requests.tenants,
+            &requests.keys,
+            &requests.prints,
+            &requests.ends,
+            &requests.kinds,
+            &requests.ids,
+            &requests.versions,
+        ]
     }
 }
 
+/// Parameters of `egret.document_write`.
+const PARAMETERS: usize = 59;
+
 /// The statement of [`Writes::run`].
 pub fn write_sql() -> String {
-    let places: Vec<String> = (1..=41).map(|place| format!("${place}")).collect();
+    let places: Vec<String> = (1..=PARAMETERS).map(|place| format!("${place}")).collect();
     format!("SELECT egret.document_write({})", places.join(", "))
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_postgres::Databases;
+use egret_postgres::databases::is_gone;
 use egret_postgres::tokio_postgres::Client;
 use futures_util::future::{join, join_all};
 use tokio::sync::watch;
@@ -13,6 +14,7 @@ use super::step::Step;
 use super::writer::{Ended, Writer};
 use crate::config::DocumentsConfig;
 use crate::error::DocumentsError;
+use crate::store::install;
 use crate::store::owner::{Holder, Ownership, own};
 
 /// How soon is tried again what failed.
@@ -30,6 +32,8 @@ pub enum Standing {
     Owner,
     /// Another one does.
     Elsewhere(Holder),
+    /// Nobody does: there are no documents any more.
+    Gone,
 }
 
 /// See the module.
@@ -76,6 +80,10 @@ impl Keeper {
                 let database = &self.database;
                 tracing::warn!(%error, database, "documents cannot be written");
                 self.writer.give_up(&error);
+                if self.is_gone().await {
+                    self.standing.send_replace(Standing::Gone);
+                    break;
+                }
                 self.standing.send_replace(Standing::Unknown);
             }
             tokio::select! {
@@ -84,6 +92,14 @@ impl Keeper {
             }
         }
         self.writer.give_up(&DocumentsError::Stopping);
+    }
+
+    /// Whether the database has no documents any more, or is itself gone.
+    async fn is_gone(&self) -> bool {
+        match self.databases.client(&self.database).await {
+            Ok(client) => matches!(install::is_installed(&client).await, Ok(false)),
+            Err(error) => is_gone(&error),
+        }
     }
 
     /// Becomes the owner, if nobody else is, and writes until it is that no more.
@@ -114,7 +130,11 @@ impl Keeper {
         self.serve(&ownership, unknown, stopping).await
     }
 
-    async fn client(&self) -> Result<Client, DocumentsError> {
+    /// A session in the database.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    pub async fn client(&self) -> Result<Client, DocumentsError> {
         Ok(self.databases.client(&self.database).await?)
     }
 

@@ -1,17 +1,19 @@
 //! What has to be looked up for a group of writes, together.
 
-use futures_util::future::try_join3;
+use futures_util::future::try_join5;
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::names::Names;
 use super::session::Session;
+use super::step::Pending;
+use crate::core::collection::Draft;
 use crate::core::decide::Present;
 use crate::core::group::{Asked, Declared, Met, What};
 use crate::core::identity::is_same;
 use crate::error::DocumentsError;
-use crate::model::DocumentId;
-use crate::store::read::Stored;
+use crate::model::{DocumentId, TenantId};
+use crate::store::read::{Answered, Stored};
 
 /// The question behind a number that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +30,18 @@ pub struct Lookup {
     by_number: Asking<i64, usize>,
     collections: Vec<i32>,
     numbers: Asking<Uuid, (usize, Slot)>,
+    deleted: Asking<i64, usize>,
+    deleted_collections: Vec<i32>,
+    requests: Asking<Uuid, usize>,
+    pending: usize,
+}
+
+/// What has been found.
+pub struct Found {
+    /// For each write what it is about.
+    pub met: Vec<Met>,
+    /// For each that waits what it was answered when it came before.
+    pub answers: Vec<Option<Answered>>,
 }
 
 /// What is asked for, and what for.
@@ -61,13 +75,36 @@ impl<K, F> Asking<K, F> {
 }
 
 impl Lookup {
-    /// A write of the group; what is remembered is not asked for.
-    pub fn add(&mut self, asked: &Asked, names: &Names) {
+    /// Writes that wait for one answer; what is remembered is not asked for.
+    pub fn add(&mut self, pending: &Pending, names: &Names) {
+        if let (Some(request), Some(first)) = (pending.manner.request, pending.asked.first()) {
+            self.requests
+                .push(first.tenant.0, request.key, self.pending);
+        }
+        self.pending += 1;
+        pending
+            .asked
+            .iter()
+            .for_each(|asked| self.add_one(asked, names));
+    }
+
+    fn add_one(&mut self, asked: &Asked, names: &Names) {
         let at = self.met.len();
         let tenant = asked.tenant;
         let mut met = Met::default();
         match &asked.what {
             What::Remove(id) => self.document(asked, *id, at),
+            What::Restore(id, draft, _) => {
+                self.document(asked, *id, at);
+                self.deleted.push(tenant.0, id.number(), at);
+                self.deleted_collections.push(asked.declared.id.0);
+                for (place, alias) in draft.aliases.iter().enumerate() {
+                    met.taken.push(None);
+                    self.numbers
+                        .push(tenant.0, alias.0, (at, Slot::Taken(place)));
+                }
+                self.references(tenant, draft, (at, &mut met), names);
+            }
             What::Put(id, draft) => {
                 for (place, alias) in draft.aliases.iter().enumerate() {
                     met.taken.push(None);
@@ -81,17 +118,27 @@ impl Lookup {
                 if let Some(id) = id {
                     self.document(asked, *id, at);
                 }
-                for (place, target) in draft.references.iter().enumerate() {
-                    let known = names.get(tenant, target.alias);
-                    met.targets.push(known);
-                    if known.is_none() {
-                        self.numbers
-                            .push(tenant.0, target.alias.0, (at, Slot::Target(place)));
-                    }
-                }
+                self.references(tenant, draft, (at, &mut met), names);
             }
         }
         self.met.push(met);
+    }
+
+    fn references(
+        &mut self,
+        tenant: TenantId,
+        draft: &Draft,
+        (at, met): (usize, &mut Met),
+        names: &Names,
+    ) {
+        for (place, target) in draft.references.iter().enumerate() {
+            let known = names.get(tenant, target.alias);
+            met.targets.push(known);
+            if known.is_none() {
+                self.numbers
+                    .push(tenant.0, target.alias.0, (at, Slot::Target(place)));
+            }
+        }
     }
 
     fn document(&mut self, asked: &Asked, id: DocumentId, at: usize) {
@@ -109,8 +156,8 @@ impl Lookup {
         mut self,
         session: &Session,
         group: &[&Asked],
-    ) -> Result<Vec<Met>, DocumentsError> {
-        let (by_alias, by_number, numbers) = try_join3(
+    ) -> Result<Found, DocumentsError> {
+        let (by_alias, by_number, numbers, deleted, requests) = try_join5(
             session.by_alias(self.by_alias.what()),
             session.by_number((
                 &self.by_number.tenants,
@@ -118,8 +165,21 @@ impl Lookup {
                 &self.by_number.keys,
             )),
             session.resolve(self.numbers.what()),
+            session.deleted((
+                &self.deleted.tenants,
+                &self.deleted_collections,
+                &self.deleted.keys,
+            )),
+            session.answers(self.requests.what()),
         )
         .await?;
+        let mut answers = vec![None; self.pending];
+        for (at, answer) in self.requests.of.iter().zip(requests) {
+            answers[*at] = answer;
+        }
+        for (at, version) in self.deleted.of.iter().zip(deleted) {
+            self.met[*at].deleted = version;
+        }
         let found = self.by_alias.of.iter().zip(by_alias);
         let found = found.chain(self.by_number.of.iter().zip(by_number));
         for (at, stored) in found {
@@ -133,6 +193,9 @@ impl Lookup {
                 && asked.document().is_none_or(|id| id == stored.id)
             {
                 let (present, body) = present(&asked.declared, stored)?;
+                let definition = asked.declared.collection.definition();
+                let missing = asked.rights.missing(definition, &body);
+                met.missing = missing.map(str::to_owned);
                 met.present = Some(present);
                 met.is_same = asked
                     .draft()
@@ -145,7 +208,10 @@ impl Lookup {
                 Slot::Target(place) => self.met[*at].targets[*place] = number,
             }
         }
-        Ok(self.met)
+        Ok(Found {
+            met: self.met,
+            answers,
+        })
     }
 }
 

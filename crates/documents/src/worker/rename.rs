@@ -61,6 +61,8 @@ impl Moved {
         {
             writes.name(place, *alias, number);
         }
+        let history = self.declared.collection.definition().history;
+        writes.keep(place, number, history, (asked.author.as_ref(), false));
         let content = content(asked, &self.text, &self.targets);
         writes.change(place, number, &before.targets, content);
         let kind = match self.is_renamed() {

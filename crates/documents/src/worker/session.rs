@@ -5,7 +5,7 @@ use futures_util::future::try_join_all;
 use uuid::Uuid;
 
 use crate::error::DocumentsError;
-use crate::store::read::{self, Counted, Stored};
+use crate::store::read::{self, Answered, Counted, Stored};
 use crate::store::write::{self, Writes};
 
 /// Plans are made once, for any number of documents: rows are found by their keys, however few there are at the moment.
@@ -20,6 +20,8 @@ pub struct Session {
     resolve: Statement,
     referrers: Statement,
     referring: Statement,
+    answers: Statement,
+    deleted: Statement,
     write: Statement,
 }
 
@@ -36,11 +38,21 @@ impl Session {
             read::RESOLVE.to_owned(),
             read::REFERRERS.to_owned(),
             read::referring_sql(),
+            read::ANSWERS.to_owned(),
+            read::DELETED.to_owned(),
             write::write_sql(),
         ];
         let prepared = try_join_all(sql.iter().map(|sql| client.prepare(sql))).await?;
-        let [by_alias, by_number, resolve, referrers, referring, write] =
-            <[Statement; 6]>::try_from(prepared).expect("each is prepared");
+        let [
+            by_alias,
+            by_number,
+            resolve,
+            referrers,
+            referring,
+            answers,
+            deleted,
+            write,
+        ] = <[Statement; 8]>::try_from(prepared).expect("each is prepared");
         Ok(Self {
             client,
             by_alias,
@@ -48,6 +60,8 @@ impl Session {
             resolve,
             referrers,
             referring,
+            answers,
+            deleted,
             write,
         })
     }
@@ -109,6 +123,34 @@ impl Session {
             false => {
                 Ok(read::referrers(&self.client, &self.referrers, asked, let_go, bounds).await?)
             }
+        }
+    }
+
+    /// The answers of requests that came before.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn answers(
+        &self,
+        asked: (&[i32], &[Uuid]),
+    ) -> Result<Vec<Option<Answered>>, DocumentsError> {
+        match asked.1.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(read::answers(&self.client, &self.answers, asked).await?),
+        }
+    }
+
+    /// The last versions of documents that are deleted, of those that are.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn deleted(
+        &self,
+        asked: (&[i32], &[i32], &[i64]),
+    ) -> Result<Vec<Option<i32>>, DocumentsError> {
+        match asked.2.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(read::deleted(&self.client, &self.deleted, asked).await?),
         }
     }
 

@@ -8,10 +8,12 @@ use super::rename::Moved;
 use super::session::Session;
 use crate::core::bundle::Fate;
 use crate::core::decide::{Present, Verdict};
-use crate::core::group::{Asked, Met};
+use crate::core::definition::History;
+use crate::core::group::{Asked, Met, Request, What};
 use crate::core::schedule::Taken;
 use crate::error::DocumentsError;
 use crate::model::{ChangeKind, Done, Referrers, Written};
+use crate::store::read::Answered;
 use crate::store::write::{Content, Writes};
 
 /// So many of those who refer to a document are named where it cannot go.
@@ -24,10 +26,21 @@ const REFERRERS_COUNTED: i64 = 10_000;
 pub struct Pending {
     /// They.
     pub asked: Vec<Asked>,
+    /// How.
+    pub manner: Manner,
     /// Who waits.
     pub reply: oneshot::Sender<Told>,
     /// Somebody who wants nothing written by anybody, for as long as he keeps what he is given.
     pub alone: Option<oneshot::Sender<Alone>>,
+}
+
+/// How writes are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// Once, however often this request comes.
+    pub request: Option<Request>,
+    /// Whether a crash of the server may take them back: they can be repeated.
+    pub is_relaxed: bool,
 }
 
 /// As long as there is this, nothing is written.
@@ -60,6 +73,8 @@ pub struct Step {
 
 /// What becomes of the writes of a step.
 pub enum Fates {
+    /// That is still to be seen.
+    Undecided,
     /// Nothing is written.
     Told(Told),
     /// Each for itself.
@@ -69,15 +84,65 @@ pub enum Fates {
 }
 
 impl Step {
+    /// Writes that have met this. What was asked for by a request that came before has its answer.
+    pub fn new(taken: Taken<Pending>, met: Vec<Met>, answered: Option<Answered>) -> Self {
+        let print = taken.write.manner.request.map(|request| request.print);
+        let fate = match answered {
+            None => Fates::Undecided,
+            Some(answered) if Some(answered.print) == print => Fates::Told(Ok(answered.written)),
+            Some(_) => Fates::Told(Err(Refusal {
+                place: 0,
+                error: DocumentsError::KeyReused,
+            })),
+        };
+        Self { taken, met, fate }
+    }
+
+    /// Whether it is still to be seen what becomes of it.
+    pub fn is_undecided(&self) -> bool {
+        matches!(self.fate, Fates::Undecided)
+    }
+
     /// Nothing is written, for this reason.
     pub fn refuse(&mut self, place: usize, error: DocumentsError) {
         self.fate = Fates::Told(Err(Refusal { place, error }));
     }
 
+    /// The server does not do it. Where it keeps references by itself, it may say that one would dangle: 23503, and from PostgreSQL 18 on 23001
+    /// where a document was to go.
+    pub fn refuse_by_server(&mut self, error: &DocumentsError) {
+        let asked = &self.taken.write.asked;
+        let goes = asked
+            .iter()
+            .position(|one| matches!(one.what, What::Remove(_)));
+        let (place, error) = match (error.is_of_reference(), goes) {
+            (false, _) => (0, error.clone()),
+            (true, Some(place)) => {
+                let referrers = Referrers {
+                    count: 1,
+                    is_more: false,
+                    first: Vec::new(),
+                };
+                (place, DocumentsError::StillReferenced { referrers })
+            }
+            (true, None) => {
+                let references = asked.iter().flat_map(|one| {
+                    let all = one.draft().map_or(&[][..], |draft| &draft.references);
+                    all.iter().map(|told| one.declared.collection.tell(told))
+                });
+                let references = references.collect();
+                (0, DocumentsError::UnresolvedReference { references })
+            }
+        };
+        self.refuse(place, error);
+    }
+
     /// Whether nothing is written for it.
     pub fn is_silent(&self) -> bool {
         match &self.fate {
-            Fates::Told(_) => true,
+            Fates::Undecided | Fates::Told(_) => true,
+            // That it changed nothing is what a request is told when it comes again.
+            Fates::Write(_) if self.taken.write.manner.request.is_some() => false,
             Fates::Write(fates) => fates.iter().all(|fate| *fate == Fate::Unchanged),
             Fates::Move(_) => false,
         }
@@ -85,8 +150,19 @@ impl Step {
 
     /// Adds what is written for it.
     pub fn write(&self, writes: &mut Writes) {
+        let Manner {
+            request,
+            is_relaxed,
+        } = self.taken.write.manner;
+        if !is_relaxed {
+            writes.must_last();
+        }
+        if let Some(request) = request {
+            let tenant = self.taken.write.asked[0].tenant;
+            writes.answer(tenant, request, &self.written());
+        }
         match &self.fate {
-            Fates::Told(_) => {}
+            Fates::Undecided | Fates::Told(_) => {}
             Fates::Move(all) => {
                 let asked = &self.taken.write.asked[0];
                 all.iter().for_each(|moved| moved.write(asked, writes));
@@ -98,22 +174,36 @@ impl Step {
         }
     }
 
+    /// What is written for it, as it is told.
+    fn written(&self) -> Vec<Written> {
+        match &self.fate {
+            Fates::Undecided => Vec::new(),
+            Fates::Told(told) => told.clone().unwrap_or_default(),
+            Fates::Move(all) => all.first().map(Moved::written).into_iter().collect(),
+            Fates::Write(fates) => {
+                let each = self.taken.write.asked.iter().zip(&self.met).zip(fates);
+                each.map(|((asked, met), fate)| written(asked, met, fate))
+                    .collect()
+            }
+        }
+    }
+
     /// What there is to say once it is committed; remembers what is called how.
     pub fn committed(self, names: &Names) -> (Taken<Pending>, Told) {
+        let written = self.written();
         let asked = &self.taken.write.asked;
         let told = match self.fate {
+            Fates::Undecided => Ok(written),
             Fates::Told(told) => told,
             Fates::Move(all) => {
-                let written = all.first().map(Moved::written);
                 all.iter()
                     .for_each(|moved| moved.remember(asked[0].tenant, names));
-                Ok(written.into_iter().collect())
+                Ok(written)
             }
             Fates::Write(fates) => {
                 let each = asked.iter().zip(&self.met).zip(&fates);
-                Ok(each
-                    .map(|((asked, met), fate)| committed(asked, met, fate, names))
-                    .collect())
+                each.for_each(|((asked, met), fate)| remember(asked, met, fate, names));
+                Ok(written)
             }
         };
         (self.taken, told)
@@ -127,33 +217,68 @@ fn write(asked: &Asked, met: &Met, fate: &Fate, writes: &mut Writes) {
             for alias in &draft.aliases {
                 writes.name(place, *alias, id.number());
             }
-            writes.create(place, *id, content(asked, &draft.text, targets));
-            writes.tell(ChangeKind::Create, place, *id, 1);
+            let version = first_version(asked);
+            if version > 1 {
+                writes.back(place, id.number());
+            }
+            let content = content(asked, &draft.text, targets);
+            writes.create(place, (*id, version), content);
+            writes.tell(ChangeKind::Create, place, *id, version);
         }
         (Fate::Change(targets), Some(present), Some(draft)) => {
+            let (number, author) = (present.id.number(), asked.author.as_ref());
+            writes.keep(place, number, history(asked), (author, false));
             let content = content(asked, &draft.text, targets);
-            writes.change(place, present.id.number(), &present.targets, content);
+            writes.change(place, number, &present.targets, content);
             writes.tell(ChangeKind::Update, place, present.id, present.version + 1);
         }
         (Fate::Remove, Some(present), _) => {
             for alias in &present.names {
                 writes.forget(asked.tenant, *alias);
             }
-            writes.remove(place, present.id.number(), &present.targets);
+            let (number, author) = (present.id.number(), asked.author.as_ref());
+            writes.keep(place, number, history(asked), (author, true));
+            writes.remove(place, number, &present.targets);
             writes.tell(ChangeKind::Delete, place, present.id, present.version);
         }
         _ => {}
     }
 }
 
-fn committed(asked: &Asked, met: &Met, fate: &Fate, names: &Names) -> Written {
-    if let Fate::Create(id, _) = fate {
-        for alias in asked.draft().iter().flat_map(|draft| &draft.aliases) {
-            names.insert(asked.tenant, *alias, id.number());
+fn history(asked: &Asked) -> History {
+    asked.declared.collection.definition().history
+}
+
+/// The version of a document that is made: one that is there again goes on from where it was.
+fn first_version(asked: &Asked) -> i32 {
+    match asked.what {
+        What::Restore(_, _, version) => version + 1,
+        _ => 1,
+    }
+}
+
+/// Remembers what is called how.
+fn remember(asked: &Asked, met: &Met, fate: &Fate, names: &Names) {
+    match (fate, &met.present) {
+        (Fate::Create(id, _), _) => {
+            for alias in asked.draft().iter().flat_map(|draft| &draft.aliases) {
+                names.insert(asked.tenant, *alias, id.number());
+            }
         }
+        (Fate::Remove, Some(present)) => {
+            for alias in &present.names {
+                names.remove(asked.tenant, *alias);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn written(asked: &Asked, met: &Met, fate: &Fate) -> Written {
+    if let Fate::Create(id, _) = fate {
         return Written {
             id: *id,
-            version: 1,
+            version: first_version(asked),
             done: Done::Created,
         };
     }
@@ -163,11 +288,6 @@ fn committed(asked: &Asked, met: &Met, fate: &Fate, names: &Names) -> Written {
         Fate::Remove => (present.version, Done::Removed),
         _ => (present.version, Done::Unchanged),
     };
-    if done == Done::Removed {
-        for alias in &present.names {
-            names.remove(asked.tenant, *alias);
-        }
-    }
     Written {
         id: present.id,
         version,
@@ -200,6 +320,9 @@ pub fn refusal(asked: &Asked, verdict: Verdict) -> DocumentsError {
         Verdict::Mismatch { at } => DocumentsError::VersionMismatch { at },
         Verdict::Immutable => DocumentsError::IdentityImmutable {
             collection: collection.name().clone(),
+        },
+        Verdict::Denied { claim } => DocumentsError::AccessDenied {
+            what: format!("the token lacks the claim `{claim}` for this document"),
         },
         Verdict::Taken { name } => DocumentsError::IdentityConflict {
             collection: collection.families()[name].collection.clone(),

@@ -10,18 +10,19 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::catalogue::Catalogue;
 use super::ids::Ids;
-use super::lookup::Lookup;
+use super::lookup::{Found, Lookup};
 use super::names::Names;
 use super::rename;
 use super::session::Session;
-use super::step::{Alone, Fates, Pending, Refusal, Step, Told, check_removals, refusal};
+use super::step::{Alone, Fates, Manner, Pending, Refusal, Step, Told, check_removals, refusal};
 use crate::config::DocumentsConfig;
 use crate::core::bundle::{self, Fate};
 use crate::core::group::{Asked, Met};
-use crate::core::schedule::{Claims, Schedule, Taken};
+use crate::core::schedule::{Claims, Key, Schedule, Taken};
 use crate::error::DocumentsError;
 use crate::metrics::Metrics;
 use crate::model::Written;
+use crate::store::read::Answered;
 use crate::store::write::Writes;
 
 type Group = Vec<Taken<Pending>>;
@@ -90,8 +91,8 @@ impl Writer {
     ///
     /// # Errors
     /// [`DocumentsError`]: nothing has changed then.
-    pub async fn write(&self, asked: Asked) -> Result<Written, DocumentsError> {
-        let told = self.write_all(vec![asked]).await;
+    pub async fn write(&self, asked: Asked, manner: Manner) -> Result<Written, DocumentsError> {
+        let told = self.write_all(vec![asked], manner).await;
         let mut written = told.map_err(|refusal| refusal.error)?;
         Ok(written.pop().expect("a write has an answer"))
     }
@@ -100,17 +101,21 @@ impl Writer {
     ///
     /// # Errors
     /// [`Refusal`]: nothing has changed then.
-    pub async fn write_all(&self, asked: Vec<Asked>) -> Told {
-        let answer = self.push(vec![asked]);
+    pub async fn write_all(&self, asked: Vec<Asked>, manner: Manner) -> Told {
+        let answer = self.push(vec![(asked, manner)]);
         let answer = answer.map_err(|error| Refusal { place: 0, error })?;
         let answer = answer.into_iter().next().expect("one was pushed");
         answered(answer).await
     }
 
     /// Has several writes done, each for itself: in this order where they conflict.
-    pub async fn write_each(&self, asked: Vec<Asked>) -> Vec<Result<Written, DocumentsError>> {
+    pub async fn write_each(
+        &self,
+        asked: Vec<(Asked, Manner)>,
+    ) -> Vec<Result<Written, DocumentsError>> {
         let count = asked.len();
-        let answers = match self.push(asked.into_iter().map(|one| vec![one]).collect()) {
+        let each = asked.into_iter().map(|(one, manner)| (vec![one], manner));
+        let answers = match self.push(each.collect()) {
             Ok(answers) => answers,
             Err(error) => return vec![Err(error); count],
         };
@@ -131,6 +136,7 @@ impl Writer {
         let (alone, given) = oneshot::channel();
         let pending = Pending {
             asked: Vec::new(),
+            manner: Manner::default(),
             reply,
             alone: Some(alone),
         };
@@ -145,17 +151,21 @@ impl Writer {
         }
     }
 
-    fn push(&self, all: Vec<Vec<Asked>>) -> Result<Vec<oneshot::Receiver<Told>>, DocumentsError> {
+    fn push(
+        &self,
+        all: Vec<(Vec<Asked>, Manner)>,
+    ) -> Result<Vec<oneshot::Receiver<Told>>, DocumentsError> {
         let waiting_max = self.config.waiting_max;
-        let count: usize = all.iter().map(Vec::len).sum();
-        let claims: Vec<Claims> = all.iter().map(|asked| bundle::claims(asked)).collect();
+        let count: usize = all.iter().map(|(asked, _)| asked.len()).sum();
+        let claims = all.iter().map(|(asked, manner)| claims(asked, *manner));
+        let claims: Vec<Claims> = claims.collect();
         let mut answers = Vec::with_capacity(all.len());
         {
             let mut schedule = self.schedule();
             if schedule.waiting() + count > waiting_max as usize {
                 return Err(DocumentsError::Overloaded { waiting_max });
             }
-            for (asked, claims) in all.into_iter().zip(claims) {
+            for ((asked, manner), claims) in all.into_iter().zip(claims) {
                 let (reply, answer) = oneshot::channel();
                 let weight = asked.len();
                 let alone = None;
@@ -164,6 +174,7 @@ impl Writer {
                     weight,
                     Pending {
                         asked,
+                        manner,
                         reply,
                         alone,
                     },
@@ -182,6 +193,11 @@ impl Writer {
     /// Writes go on from here: in a database that has documents up to this number, and that another Egret may have written to.
     pub fn begin(&self, number: i64) {
         self.ids.begin_after(number);
+        self.names.clear();
+    }
+
+    /// Nothing is remembered of what documents are called.
+    pub fn forget_names(&self) {
         self.names.clear();
     }
 
@@ -242,22 +258,25 @@ impl Writer {
         let group = self.fit(group);
         let mut lookup = Lookup::default();
         let asked: Vec<&Asked> = group.iter().flat_map(|taken| &taken.write.asked).collect();
-        asked
+        group
             .iter()
-            .for_each(|asked| lookup.add(asked, &self.names));
-        let mut met = match lookup.run(session, &asked).await {
-            Ok(met) => met.into_iter(),
+            .for_each(|taken| lookup.add(&taken.write, &self.names));
+        let Found { met, answers } = match lookup.run(session, &asked).await {
+            Ok(found) => found,
             Err(error) => {
                 self.put_back(group);
                 return Err(Ended::Session(error));
             }
         };
+        let mut met = met.into_iter();
         let met_each = group
             .iter()
             .map(|taken| met.by_ref().take(taken.write.asked.len()).collect());
         let met_each: Vec<Vec<Met>> = met_each.collect();
+        let met_each = met_each.into_iter().zip(answers).collect();
         let mut steps = self.claim(group, met_each);
-        steps.iter_mut().for_each(|step| self.decide(step));
+        let undecided = steps.iter_mut().filter(|step| step.is_undecided());
+        undecided.for_each(|step| self.decide(step));
         if let Err(error) = self.finish_deciding(session, &mut steps).await {
             self.put_back(steps.into_iter().map(|step| step.taken).collect());
             return Err(Ended::Session(error));
@@ -287,7 +306,7 @@ impl Writer {
             let mut schedule = self.schedule();
             match read {
                 Ok(()) => {
-                    let claims = bundle::claims(&taken.write.asked);
+                    let claims = claims(&taken.write.asked, taken.write.manner);
                     schedule.put_back(taken, claims);
                 }
                 Err(refusal) => {
@@ -301,10 +320,10 @@ impl Writer {
     }
 
     /// Leaves those out that have to wait after all: they are about documents that others write.
-    fn claim(&self, group: Group, met: Vec<Vec<Met>>) -> Vec<Step> {
+    fn claim(&self, group: Group, met: Vec<(Vec<Met>, Option<Answered>)>) -> Vec<Step> {
         let mut schedule = self.schedule();
         let mut left = Vec::new();
-        for (taken, met) in group.into_iter().zip(met) {
+        for (taken, (met, answered)) in group.into_iter().zip(met) {
             let mut more = Claims::default();
             for (asked, met) in taken.write.asked.iter().zip(&met) {
                 if let Some(present) = &met.present {
@@ -312,11 +331,7 @@ impl Writer {
                 }
             }
             match schedule.claim(taken.ticket, more.clone()) {
-                true => left.push(Step {
-                    taken,
-                    met,
-                    fate: Fates::Write(Vec::new()),
-                }),
+                true => left.push(Step::new(taken, met, answered)),
                 false => schedule.put_back(taken, more),
             }
         }
@@ -414,7 +429,7 @@ impl Writer {
                 }
                 Err(error) => {
                     part.iter_mut()
-                        .for_each(|step| step.refuse(0, error.clone()));
+                        .for_each(|step| step.refuse_by_server(&error));
                     self.finish(part);
                 }
             }
@@ -455,6 +470,15 @@ async fn answered(answer: oneshot::Receiver<Told>) -> Told {
         error: DocumentsError::Stopping,
     };
     answer.await.unwrap_or(Err(stopping))
+}
+
+/// What writes claim together, and the request by which they came.
+fn claims(asked: &[Asked], manner: Manner) -> Claims {
+    let mut claims = bundle::claims(asked);
+    if let (Some(request), Some(first)) = (manner.request, asked.first()) {
+        claims.alone.push(Key::Name(first.tenant, request.key));
+    }
+    claims
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,10 +1,17 @@
 //! Documents in real databases.
 
 mod batches;
+mod bulk;
 mod changes;
 mod declarations;
+mod kept;
+mod once;
 mod queries;
 mod races;
 mod renames;
+mod repairs;
+mod rights;
+mod strict;
+mod told;
 mod world;
 mod writes;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
-use egret_base::{Coded, SystemClock, SystemEntropy};
+use egret_base::{Clock, Coded, Entropy, SystemClock, SystemEntropy, TaskSink};
 use egret_documents::api::{Applied, Caller, Documents, Options};
 use egret_documents::core::decide::Condition;
 use egret_documents::model::{CollectionName, DocumentId, Written};
@@ -36,8 +36,16 @@ pub struct World {
 
 impl World {
     pub async fn new(version: u32) -> Self {
+        Self::with(version, usual()).await
+    }
+
+    pub async fn with(version: u32, made: Made) -> Self {
         let database = Arc::new(TestDatabase::create(version).await);
-        let documents = engine(&database);
+        let documents = engine_with(&database, made, None);
+        Self::of(database, documents).await
+    }
+
+    pub async fn of(database: Arc<TestDatabase>, documents: Documents) -> Self {
         let client = database.connect().await;
         let caller = Caller {
             tenant: "default".to_owned(),
@@ -104,6 +112,13 @@ impl World {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
+    /// Waits until a statement gives a number.
+    pub async fn until(&self, sql: &str, wanted: i64) {
+        while self.number(sql).await != wanted {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Every edge leads from a document to one that is there, and every document has as many as it says, and one name.
     pub async fn check(&self) {
         let wrong = "SELECT (SELECT count(*) FROM egret.document_edge AS e WHERE NOT EXISTS (
@@ -120,6 +135,10 @@ impl World {
         assert_eq!(self.number(wrong).await, 0);
         let gaps = "SELECT count(*) FROM (SELECT position - row_number() OVER (ORDER BY position) AS gap FROM egret.document_change) AS c WHERE gap <> 0";
         assert_eq!(self.number(gaps).await, 0);
+        if self.number("SELECT count(*) FROM egret.collection").await > 0 {
+            let checked = self.documents.fsck(&self.caller, false).await.unwrap();
+            assert_eq!(checked.findings, []);
+        }
     }
 
     pub async fn stop(self) {
@@ -135,11 +154,31 @@ impl World {
 
 /// An engine on a database.
 pub fn engine(database: &TestDatabase) -> Documents {
+    engine_with(database, usual(), None)
+}
+
+/// What an engine is made with.
+pub type Made = (DocumentsConfig, Arc<dyn Clock>, Arc<dyn Entropy>);
+
+pub fn usual() -> Made {
+    (
+        DocumentsConfig::default(),
+        Arc::new(SystemClock),
+        Arc::new(SystemEntropy),
+    )
+}
+
+pub fn engine_with(
+    database: &TestDatabase,
+    (config, clock, entropy): Made,
+    tasks: Option<Arc<dyn TaskSink>>,
+) -> Documents {
     let options = Options {
-        config: DocumentsConfig::default(),
+        config,
         databases: Databases::one(database.connection()),
-        clock: Arc::new(SystemClock),
-        entropy: Arc::new(SystemEntropy),
+        clock,
+        entropy,
+        tasks,
     };
     Documents::new(options, &mut Registry::default())
 }

@@ -52,42 +52,68 @@ pub enum Document {
         /// Which document.
         #[command(flatten)]
         document: OneDocument,
-        /// Documents of a page [default: 100]
-        #[arg(long, value_name = "DOCUMENTS")]
-        limit: Option<u32>,
-        /// Go on after the page that gave this cursor
-        #[arg(long)]
-        cursor: Option<String>,
+        /// Which page.
+        #[command(flatten)]
+        paged: Paged,
     },
     /// Show what becomes of documents as it is committed
-    Tail {
-        /// Those of this collection alone
+    Tail(TailDocuments),
+    /// Change parts of a document by a patch
+    Patch(PatchDocument),
+    /// Put in a file of documents, a line for each: in the place of those with the same identity, or as new ones
+    #[command(after_help = IMPORT)]
+    Import(ImportDocuments),
+    /// Print all documents of a collection as they are at one moment, a line for each
+    Export {
+        /// The collection
+        collection: String,
+        /// Each with its id, its version, when it was made and changed, and by whom
         #[arg(long)]
-        collection: Option<String>,
-        /// Go on after the change with this position [default: what changes from now on]
-        #[arg(long, value_name = "POSITION")]
-        after: Option<i64>,
-        /// End after this many changes
-        #[arg(long, value_name = "CHANGES")]
-        limit: Option<u64>,
+        meta: bool,
         /// In which database.
         #[command(flatten)]
         place: Place,
     },
-    /// Change parts of a document by a patch
-    Patch {
+    /// List what a document was, as far as its collection keeps that
+    Versions {
         /// Which document.
         #[command(flatten)]
         document: OneDocument,
-        /// The patch; `-` reads it from standard input
-        #[arg(value_name = "FILE", default_value = "-")]
-        file: PathBuf,
-        /// What kind of patch: RFC 7386 or RFC 6902
-        #[arg(long, value_enum, default_value_t = PatchKind::Merge)]
-        kind: PatchKind,
-        /// Only if the document is at this version
-        #[arg(long, value_name = "ETAG")]
-        if_match: Option<String>,
+        /// Which page.
+        #[command(flatten)]
+        paged: Paged,
+    },
+    /// List documents that were deleted and can be restored
+    Deleted {
+        /// The collection
+        collection: String,
+        /// Which page.
+        #[command(flatten)]
+        paged: Paged,
+        /// In which database.
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Restore a document that was deleted, or what it was at a version
+    Restore {
+        /// Which document.
+        #[command(flatten)]
+        document: OneDocument,
+        /// As it was at this version
+        #[arg(long, value_name = "VERSION")]
+        version: Option<i32>,
+    },
+    /// Have somebody told what becomes of documents
+    #[command(subcommand)]
+    Subscription(Subscription),
+    /// Look whether identities, aliases, references and bodies agree
+    Fsck {
+        /// Write anew what follows from bodies, where it does not agree
+        #[arg(long)]
+        repair: bool,
+        /// In which database.
+        #[command(flatten)]
+        place: Place,
     },
     /// Delete a document to which none refers
     Delete {
@@ -98,6 +124,118 @@ pub enum Document {
         #[arg(long, value_name = "ETAG")]
         if_match: Option<String>,
     },
+}
+
+/// Shown beneath the help of `egret document import`.
+const IMPORT: &str = "\
+Lines that are refused are told at the end, and written with the reasons to --refused. Lines that come again change
+nothing. An import of a file that was broken off goes on where it was: FILE.progress says where that is.";
+
+/// `egret document import …`
+#[derive(Debug, Args)]
+pub struct ImportDocuments {
+    /// The collection
+    pub collection: String,
+    /// The documents, JSON, one on each line; `-` reads them from standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+    /// Write lines that are refused to this file, each with why
+    #[arg(long, value_name = "FILE")]
+    pub refused: Option<PathBuf>,
+    /// Wait for no disk: a crash of PostgreSQL may take back the last second, and the import is begun anew
+    #[arg(long)]
+    pub relaxed: bool,
+    /// Begin at the first line, whatever FILE.progress says
+    #[arg(long)]
+    pub anew: bool,
+    /// In which database.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `egret document subscription …`
+#[derive(Debug, Subcommand)]
+pub enum Subscription {
+    /// List who is told, and how far he is
+    List(Place),
+    /// Have somebody told, or otherwise than until now
+    Set {
+        /// Its name
+        name: String,
+        /// The address to which changes are posted
+        #[arg(
+            long,
+            value_name = "URL",
+            required_unless_present = "queue",
+            conflicts_with = "queue"
+        )]
+        webhook: Option<String>,
+        /// The queue in which each change is a task
+        #[arg(long)]
+        queue: Option<String>,
+        /// Those of this collection alone
+        #[arg(long)]
+        collection: Option<String>,
+        /// What comes after the change with this position [default: what changes from now on]
+        #[arg(long, value_name = "POSITION")]
+        after: Option<i64>,
+        /// In which database.
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Have somebody told no more
+    Remove {
+        /// Its name
+        name: String,
+        /// In which database.
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+/// `egret document tail …`
+#[derive(Debug, Args)]
+pub struct TailDocuments {
+    /// Those of this collection alone
+    #[arg(long)]
+    pub collection: Option<String>,
+    /// Go on after the change with this position [default: what changes from now on]
+    #[arg(long, value_name = "POSITION")]
+    pub after: Option<i64>,
+    /// End after this many changes
+    #[arg(long, value_name = "CHANGES")]
+    pub limit: Option<u64>,
+    /// In which database.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `egret document patch …`
+#[derive(Debug, Args)]
+pub struct PatchDocument {
+    /// Which document.
+    #[command(flatten)]
+    pub document: OneDocument,
+    /// The patch; `-` reads it from standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+    /// What kind of patch: RFC 7386 or RFC 6902
+    #[arg(long, value_enum, default_value_t = PatchKind::Merge)]
+    pub kind: PatchKind,
+    /// Only if the document is at this version
+    #[arg(long, value_name = "ETAG")]
+    pub if_match: Option<String>,
+}
+
+/// Which page.
+#[derive(Debug, Args)]
+pub struct Paged {
+    /// Documents of a page [default: 100]
+    #[arg(long, value_name = "DOCUMENTS")]
+    pub limit: Option<u32>,
+    /// Go on after the page that gave this cursor
+    #[arg(long)]
+    pub cursor: Option<String>,
 }
 
 /// In which database.
@@ -137,6 +275,9 @@ pub struct PutDocument {
     /// Only if there is none
     #[arg(long, conflicts_with = "id")]
     pub new: bool,
+    /// Once, however often it is asked for with this within a day
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
     /// In which database.
     #[command(flatten)]
     pub place: Place,

@@ -1,5 +1,8 @@
 //! `egret collection …` and `egret document …`: JSON whose references never dangle.
 
+mod bulk;
+mod history;
+mod subscription;
 mod tail;
 
 use std::io::Read;
@@ -7,7 +10,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use egret_base::Timestamp;
-use reqwest::{Method, header};
+use reqwest::Method;
+use reqwest::header::{self, HeaderName};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
@@ -95,51 +99,80 @@ pub(crate) async fn run(command: cli::Document, api: &Api, output: Output) -> Re
             document,
             shape,
             meta,
-        } => {
-            let mut query = queried(&document.place);
-            shaped(&mut query, &shape);
-            if meta {
-                query.push(("meta".to_owned(), "true".to_owned()));
-            }
-            // A document is JSON as it is, with all digits of its numbers.
-            output.bytes(&read(path(&document), query, api).await?)
-        }
+        } => get(&document, &shape, meta, api, output).await,
         Command::Query(query) => look(*query, api, output).await,
-        Command::Referrers {
-            document,
-            limit,
-            cursor,
-        } => {
-            let mut query = queried(&document.place);
-            query.extend(limit.map(|limit| ("limit".to_owned(), limit.to_string())));
-            query.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
-            let mut path = path(&document);
-            path.push("referrers".to_owned());
+        Command::Referrers { document, paged } => {
+            let query = paged_query(&document.place, paged);
+            let path = below(&document, "referrers");
             page(&read(path, query, api).await?, output)
         }
-        Command::Tail {
-            collection,
-            after,
-            limit,
-            place,
-        } => tail::run(place.database, collection, (after, limit), api, output).await,
-        Command::Patch {
-            document,
-            file,
-            kind,
-            if_match,
-        } => {
-            let body = Some((kind.media_type(), text_of(&file)?));
-            let raw = written(Method::PATCH, &document, if_match, body);
+        Command::Tail(tail) => tail::run(tail, api, output).await,
+        Command::Patch(patch) => {
+            let body = Some((patch.kind.media_type(), text_of(&patch.file)?));
+            let document = &patch.document;
+            let raw = written(Method::PATCH, document, patch.if_match, body);
             let etag = api.raw(raw).await?.etag;
             told(&document.id, etag, "is changed", output)
         }
+        Command::Import(import) => bulk::import(import, api, output).await,
+        Command::Export {
+            collection,
+            meta,
+            place,
+        } => bulk::export(&collection, meta, &place, api, output).await,
+        Command::Versions { document, paged } => {
+            let query = paged_query(&document.place, paged);
+            history::list(below(&document, "versions"), query, api, output).await
+        }
+        Command::Deleted {
+            collection,
+            paged,
+            place,
+        } => {
+            let path = ["collections", &collection, "deleted"].map(str::to_owned);
+            history::list(path.into(), paged_query(&place, paged), api, output).await
+        }
+        Command::Restore { document, version } => restore(&document, version, api, output).await,
+        Command::Subscription(command) => subscription::run(command, api, output).await,
+        Command::Fsck { repair, place } => fsck(repair, &place, api, output).await,
         Command::Delete { document, if_match } => {
             api.raw(written(Method::DELETE, &document, if_match, None))
                 .await?;
             told(&document.id, None, "is deleted", output)
         }
     }
+}
+
+async fn get(
+    document: &OneDocument,
+    shape: &Shape,
+    meta: bool,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let mut query = queried(&document.place);
+    shaped(&mut query, shape);
+    if meta {
+        query.push(("meta".to_owned(), "true".to_owned()));
+    }
+    // A document is JSON as it is, with all digits of its numbers.
+    output.bytes(&read(path(document), query, api).await?)
+}
+
+async fn restore(
+    document: &OneDocument,
+    version: Option<i32>,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let mut query = queried(&document.place);
+    query.extend(version.map(|version| ("version".to_owned(), version.to_string())));
+    let raw = Raw {
+        query,
+        ..Raw::new(Method::POST, below(document, "restore"))
+    };
+    let etag = api.raw(raw).await?.etag;
+    told(&document.id, etag, "is restored", output)
 }
 
 async fn read(
@@ -188,6 +221,8 @@ async fn write(put: cli::PutDocument, api: &Api, output: Output) -> Result<(), F
     if put.new {
         headers.push((header::IF_NONE_MATCH, "*".to_owned()));
     }
+    let key = put.idempotency_key.into_iter();
+    headers.extend(key.map(|key| (HeaderName::from_static("idempotency-key"), key)));
     let mut path = vec!["documents".to_owned(), put.collection];
     path.extend(put.id.clone());
     let method = match put.id {
@@ -218,6 +253,75 @@ fn told(id: &str, etag: Option<String>, done: &str, output: Output) -> Result<()
         Some(etag) => format!("document {id} {done}, version {etag}"),
         None => format!("document {id} {done}"),
     })
+}
+
+#[derive(Debug, Deserialize)]
+struct Checked {
+    documents: u64,
+    aliases: u64,
+    edges: u64,
+    findings_count: u64,
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Finding {
+    kind: String,
+    collection: Option<String>,
+    id: Option<String>,
+    message: String,
+    is_repaired: bool,
+}
+
+impl Finding {
+    fn row(self) -> Vec<String> {
+        let repaired = if self.is_repaired { "repaired" } else { "" };
+        vec![
+            self.kind,
+            self.collection.unwrap_or_default(),
+            self.id.unwrap_or_default(),
+            self.message,
+            repaired.to_owned(),
+        ]
+    }
+}
+
+async fn fsck(repair: bool, place: &Place, api: &Api, output: Output) -> Result<(), Failure> {
+    let mut query = queried(place);
+    if repair {
+        query.push(("repair".to_owned(), "true".to_owned()));
+    }
+    let raw = Raw {
+        query,
+        ..Raw::new(Method::POST, vec!["document-checks".to_owned()])
+    };
+    let answer = output.waiting("checking", api.raw(raw)).await?.json()?;
+    let checked: Checked = crate::output::decode(&answer)?;
+    let left = checked.findings_count
+        - checked
+            .findings
+            .iter()
+            .filter(|one| one.is_repaired)
+            .count() as u64;
+    output.answer(&answer, |checked: Checked| {
+        let looked = format!(
+            "{} documents, {} identities and {} references: {} findings",
+            checked.documents, checked.aliases, checked.edges, checked.findings_count
+        );
+        if checked.findings.is_empty() {
+            return looked;
+        }
+        let rows = checked.findings.into_iter().map(Finding::row);
+        let head = ["finding", "collection", "document", "what", ""];
+        format!("{}{looked}", listing(&head, rows))
+    })?;
+    match left {
+        0 => Ok(()),
+        left => Err(Failure::failed(
+            "documents_disagree",
+            format!("{left} findings are not repaired"),
+        )),
+    }
 }
 
 async fn look(query: cli::QueryDocuments, api: &Api, output: Output) -> Result<(), Failure> {
@@ -289,6 +393,23 @@ fn path(document: &OneDocument) -> Vec<String> {
         document.collection.clone(),
         document.id.clone(),
     ]
+}
+
+fn paged_query(place: &Place, paged: cli::Paged) -> Vec<(String, String)> {
+    let mut query = queried(place);
+    let limit = paged
+        .limit
+        .map(|limit| ("limit".to_owned(), limit.to_string()));
+    query.extend(limit);
+    query.extend(paged.cursor.map(|cursor| ("cursor".to_owned(), cursor)));
+    query
+}
+
+/// What is asked for beneath a document.
+fn below(document: &OneDocument, what: &str) -> Vec<String> {
+    let mut path = path(document);
+    path.push(what.to_owned());
+    path
 }
 
 fn queried(place: &Place) -> Vec<(String, String)> {

@@ -1,5 +1,7 @@
 //! `egret token …`: make, list and revoke tokens.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use egret_base::settings::Span;
 use serde_json::json;
 
@@ -14,10 +16,18 @@ pub(crate) async fn run(command: cli::Token, api: &Api, output: Output) -> Resul
         cli::Token::Create {
             name,
             scopes,
+            claims,
             tenant,
             ttl,
         } => {
             let mut body = json!({"name": name, "scopes": scopes});
+            if !claims.is_empty() {
+                let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+                for (name, value) in claims {
+                    all.entry(name).or_default().insert(value);
+                }
+                body["claims"] = json!(all);
+            }
             if let Some(tenant) = tenant {
                 body["tenant"] = tenant.into();
             }

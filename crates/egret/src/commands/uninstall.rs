@@ -1,5 +1,6 @@
 //! `egret uninstall`: nothing of Egret is left in a database.
 
+use egret_documents::documents_in;
 use egret_postgres::{migrate, pool};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -18,6 +19,7 @@ struct Installation {
     objects: u64,
     dependents: Vec<String>,
     outbox_rows: Option<u64>,
+    documents: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -25,6 +27,7 @@ struct Removed {
     database: String,
     views: u64,
     outbox_rows: u64,
+    documents: i64,
 }
 
 /// From a database of the running server, which stops working in it.
@@ -53,6 +56,7 @@ pub(super) async fn by_server(
                 "objects": found.objects,
                 "dependents": found.dependents,
                 "outbox_rows": found.outbox_rows,
+                "documents": found.documents,
             },
         });
         return output.answer(&answer, |_: Json| foretold(&found));
@@ -64,10 +68,14 @@ pub(super) async fn by_server(
             database,
             views,
             outbox_rows,
+            documents,
         } = gone;
         let mut gone = format!("nothing of egret is left in {database}: {views} views are gone");
         if outbox_rows > 0 {
             gone.push_str(&format!(", and {outbox_rows} rows of its outbox"));
+        }
+        if documents > 0 {
+            gone.push_str(&format!(", and {documents} documents"));
         }
         gone
     })
@@ -109,8 +117,13 @@ pub(super) async fn directly(
         objects: found.objects,
         dependents: found.dependents,
         outbox_rows: None,
+        documents: documents_in(&client).await.map_err(documents_failed)?,
     };
-    let what = json!({"objects": found.objects, "dependents": found.dependents});
+    let what = json!({
+        "objects": found.objects,
+        "dependents": found.dependents,
+        "documents": found.documents,
+    });
     if !force {
         let answer = json!({"removed": false, "would_remove": what});
         return output.answer(&answer, |_: Json| foretold(&found));
@@ -122,6 +135,10 @@ pub(super) async fn directly(
     output.answer(&answer, |_: Json| {
         format!("schema egret is gone with its {} objects", found.objects)
     })
+}
+
+fn documents_failed(error: egret_documents::DocumentsError) -> Failure {
+    Failure::failed("failed", error.to_string())
 }
 
 fn nothing() -> String {
@@ -136,6 +153,9 @@ fn foretold(found: &Installation) -> String {
     );
     if let Some(rows) = found.outbox_rows {
         text.push_str(&format!("\n  an outbox with {rows} rows that are no tasks"));
+    }
+    if let Some(documents) = found.documents {
+        text.push_str(&format!("\n  {documents} documents"));
     }
     for view in &found.dependents {
         text.push_str(&format!("\n  the view {view}"));

@@ -254,12 +254,18 @@ impl Parts {
     }
 
     /// The documents engine, in the same databases.
-    pub(super) fn documents(&self, config: DocumentsConfig, underneath: &Underneath) -> Documents {
+    pub(super) fn documents(
+        &self,
+        config: DocumentsConfig,
+        underneath: &Underneath,
+        queues: &Queues,
+    ) -> Documents {
         let options = DocumentsOptions {
             config,
             databases: underneath.databases("documents"),
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
+            tasks: Some(Arc::new(queues.clone())),
         };
         let mut engine = None;
         self.metrics
@@ -350,7 +356,12 @@ impl Parts {
                 self.clock.clone(),
                 stopping.clone(),
             ))
-            .route(installation_routes(databases, views.clone(), outbox))
+            .route(installation_routes(
+                databases,
+                views.clone(),
+                outbox,
+                documents.clone(),
+            ))
             .route(document_routes(documents.clone(), stopping.clone()))
             .status("documents", documents_section(documents))
             .status("series", series_section(series.clone()))

@@ -3,9 +3,13 @@
 //! `request.rs` reads what callers send, `answer.rs` has what they are told. Bodies go through as bytes: the engine reads them.
 
 mod answer;
+mod bulk;
 mod changes;
+mod check;
+mod history;
 mod read;
 mod request;
+mod subscriptions;
 mod write;
 
 use axum::extract::FromRef;
@@ -20,14 +24,27 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::answer::{AppliedList, Collection, CollectionList, problem};
+use self::bulk::{
+    __path_export_documents, __path_import_documents, export_documents, import_documents,
+};
 use self::changes::{
     __path_follow_documents, __path_list_document_changes, follow_documents, list_document_changes,
+};
+use self::check::{__path_check_documents, check_documents};
+use self::history::{
+    __path_list_deleted_documents, __path_list_versions, __path_restore_document,
+    list_deleted_documents, list_versions, restore_document,
 };
 use self::read::{
     __path_find_documents, __path_get_document, __path_get_referrers, find_documents, get_document,
     get_referrers,
 };
 use self::request::{Definitions, Whose};
+use self::subscriptions::{
+    __path_delete_document_subscription, __path_list_document_subscriptions,
+    __path_put_document_subscription, delete_document_subscription, list_document_subscriptions,
+    put_document_subscription,
+};
 use self::write::{
     __path_batch, __path_delete_document, __path_patch_document, __path_put_document,
     __path_upsert_document, batch, delete_document, patch_document, put_document, upsert_document,
@@ -51,6 +68,17 @@ pub fn routes(documents: Documents, stopping: CancellationToken) -> OpenApiRoute
             delete_document
         ))
         .routes(routes!(get_referrers))
+        .routes(routes!(list_versions))
+        .routes(routes!(restore_document))
+        .routes(routes!(list_deleted_documents))
+        .routes(routes!(import_documents))
+        .routes(routes!(export_documents))
+        .routes(routes!(check_documents))
+        .routes(routes!(list_document_subscriptions))
+        .routes(routes!(
+            put_document_subscription,
+            delete_document_subscription
+        ))
         .routes(routes!(batch))
         .routes(routes!(list_document_changes))
         .routes(routes!(follow_documents))

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use axum::extract::State;
+use egret_documents::{Documents, DocumentsError};
 use egret_postgres::databases::is_gone;
 use egret_postgres::{Databases, migrate};
 use egret_queue::{Outbox, QueueError};
@@ -19,7 +20,12 @@ use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
 
 /// The routes of installations, for [`Builder::route`](crate::Builder::route).
-pub fn routes(databases: Databases, views: Views, outbox: Outbox) -> OpenApiRouter {
+pub fn routes(
+    databases: Databases,
+    views: Views,
+    outbox: Outbox,
+    documents: Documents,
+) -> OpenApiRouter {
     OpenApiRouter::default()
         .routes(routes!(list_installations))
         .routes(routes!(remove_installation))
@@ -27,6 +33,7 @@ pub fn routes(databases: Databases, views: Views, outbox: Outbox) -> OpenApiRout
             databases,
             views,
             outbox,
+            documents,
         })
 }
 
@@ -36,6 +43,7 @@ struct Door {
     databases: Databases,
     views: Views,
     outbox: Outbox,
+    documents: Documents,
 }
 
 /// What Egret keeps in a database.
@@ -53,6 +61,9 @@ struct Installation {
     /// Rows of its outbox that are no tasks; null where there is no outbox.
     #[schema(example = 0)]
     outbox_rows: Option<u64>,
+    /// Documents, whosever they are; null where there are no collections.
+    #[schema(example = 0)]
+    documents: Option<i64>,
 }
 
 /// The databases in which Egret keeps something, in order of names.
@@ -86,6 +97,7 @@ async fn list_installations(State(door): State<Door>) -> Result<Json<Installatio
         };
         items.push(Installation {
             outbox_rows: rows.get(&database).copied(),
+            documents: door.documents.count(&database).await?,
             objects: found.objects,
             dependents: found.dependents,
             database,
@@ -99,7 +111,7 @@ async fn list_installations(State(door): State<Door>) -> Result<Json<Installatio
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Removal {
-    /// Whether views and rows of the outbox go too; else their existence refuses it.
+    /// Whether views, rows of the outbox and documents go too; else their existence refuses it.
     #[serde(default)]
     force: bool,
 }
@@ -116,17 +128,20 @@ struct Removed {
     /// Rows of the outbox that were no tasks.
     #[schema(example = 0)]
     outbox_rows: u64,
+    /// Documents.
+    #[schema(example = 0)]
+    documents: i64,
 }
 
 /// Remove everything of Egret from a database
 ///
-/// Its views, its outbox and schema `egret`. Nothing but these is changed.
+/// Its views, its outbox, its documents and schema `egret`. Nothing but these is changed.
 #[utoipa::path(delete, path = "/v1/installations/{database}", operation_id = "removeInstallation", tag = "system",
     security(("token" = ["admin"])),
     params(("database" = String, Path, description = "The database."), Removal),
     responses(
         (status = 200, description = "Nothing of Egret is left in it.", body = Removed),
-        (status = 409, description = "There are views, or rows in the outbox.", body = Problem,
+        (status = 409, description = "There are views, rows in the outbox, or documents.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn remove_installation(
@@ -141,17 +156,27 @@ async fn remove_installation(
         force,
         "egret is to be removed from a database"
     );
+    let documents = door.documents.count(&database).await?.unwrap_or(0);
+    if documents > 0 && !force {
+        let refused = DocumentsError::DocumentsExist {
+            database,
+            documents,
+        };
+        return Err(refused.into());
+    }
     let (database, views) = door.views.uninstall(Some(&database), force).await?;
     let outbox_rows = match door.outbox.remove(Some(&database), force).await {
         Ok((_, rows)) => rows,
         Err(QueueError::OutboxNotFound { .. }) => 0,
         Err(error) => return Err(error.into()),
     };
+    let documents = door.documents.leave(&database, force).await?;
     let mut client = door.databases.client(&database).await?;
     migrate::uninstall(&mut client, force).await?;
     Ok(Json(Removed {
         database,
         views,
         outbox_rows,
+        documents,
     }))
 }

@@ -1,5 +1,6 @@
 //! The nouns: a token as shown, the request for one, and a new one with its secret.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ pub const DEFAULT_TENANT: &str = "default";
 const NAME_LENGTH_MAX: usize = 100;
 const TENANT_LENGTH_MAX: usize = 63;
 const SCOPES_MAX: usize = 64;
+const CLAIMS_MAX: usize = 32;
+const CLAIM_VALUES_MAX: usize = 1_000;
+const CLAIM_LENGTH_MAX: usize = 256;
 
 /// Ten years: a token meant to live longer is one without an end.
 const TTL_MS_MAX: u64 = 10 * 366 * 86_400_000;
@@ -35,6 +39,10 @@ pub struct Token {
     /// What its holder may do: `admin`, or `<area>:read`, `<area>:write`, `<area>:*`.
     #[schema(example = json!(["branches:read", "branches:write"]))]
     pub scopes: Vec<String>,
+    /// What is true of its holder, for documents that are seen by those of whom it is: values by names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(example = json!({"school": ["255901"]}))]
+    pub claims: BTreeMap<String, BTreeSet<String>>,
     /// When it was made, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
@@ -77,6 +85,9 @@ pub struct TokenRequest {
     /// At least one of `admin`, `<area>:read`, `<area>:write`, `<area>:*`.
     #[schema(min_items = 1, max_items = 64, example = json!(["branches:*"]))]
     pub scopes: Vec<String>,
+    /// What is true of its holder: up to 1,000 values by names, of up to 32.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub claims: BTreeMap<String, BTreeSet<String>>,
     /// The tenant, 1 to 63 of `a-z`, `0-9`, `_` and `-`; `default` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
@@ -121,6 +132,7 @@ impl TokenRequest {
             name: self.name.clone(),
             tenant: self.valid_tenant()?.to_owned(),
             scopes,
+            claims: self.valid_claims()?.clone(),
             created_at: now,
             expires_at: self.valid_ttl()?.map(|ttl| now.plus(ttl)),
             last_used_at: None,
@@ -137,6 +149,25 @@ impl TokenRequest {
             });
         }
         Ok(tenant)
+    }
+
+    fn valid_claims(&self) -> Result<&BTreeMap<String, BTreeSet<String>>, TokenError> {
+        let is_text = |text: &String| {
+            (1..=CLAIM_LENGTH_MAX).contains(&text.chars().count())
+                && !text.chars().any(char::is_control)
+        };
+        let is_right = |(name, values): (&String, &BTreeSet<String>)| {
+            is_text(name) && values.len() <= CLAIM_VALUES_MAX && values.iter().all(is_text)
+        };
+        match self.claims.len() <= CLAIMS_MAX && self.claims.iter().all(is_right) {
+            true => Ok(&self.claims),
+            false => Err(TokenError::Field {
+                field: "claims",
+                message: format!(
+                    "must be up to {CLAIMS_MAX} names with up to {CLAIM_VALUES_MAX} values each, all of 1 to {CLAIM_LENGTH_MAX} printable characters"
+                ),
+            }),
+        }
     }
 
     fn valid_ttl(&self) -> Result<Option<Duration>, TokenError> {

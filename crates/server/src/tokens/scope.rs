@@ -1,4 +1,4 @@
-//! Scopes: `admin`, or an area (an engine, or one of the server's own) with an action.
+//! Scopes: `admin`, or an area (an engine, or one of the server's own) with an action; in some areas a part of it.
 
 use std::fmt;
 
@@ -10,6 +10,13 @@ pub const ADMIN: &str = "admin";
 /// The areas of the server itself.
 pub(super) const SERVER_AREAS: [&str; 2] = ["metrics", "status"];
 
+/// The areas of which a scope may name a part, such as `documents/flights:read`. Their engines look what the part is: an operation that needs the
+/// area's scope lets those with a part of it pass.
+const AREAS_WITH_PARTS: [&str; 1] = ["documents"];
+
+/// Bytes of a part's name, at most.
+const PART_BYTES_MAX: usize = 63;
+
 /// What a token allows or an operation needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -19,6 +26,8 @@ pub enum Scope {
     Area {
         /// An engine's name, `metrics` or `status`.
         area: String,
+        /// The part of the area; none: all of it.
+        part: Option<String>,
         /// What may be done there.
         action: Action,
     },
@@ -62,7 +71,19 @@ impl Scope {
             return Ok(Scope::Admin);
         }
         let (area, action) = text.split_once(':').unwrap_or((text, ""));
+        let (area, part) = match area.split_once('/') {
+            Some((area, part)) => (area, Some(part)),
+            None => (area, None),
+        };
         let known = areas.contains(&area);
+        let is_part = |part: &str| {
+            let is_sane = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
+            let length = 1..=PART_BYTES_MAX;
+            AREAS_WITH_PARTS.contains(&area)
+                && length.contains(&part.len())
+                && part.bytes().all(is_sane)
+        };
+        let is_whole_or_part = part.is_none_or(is_part);
         let action = match action {
             "read" => Some(Action::Read),
             "write" => Some(Action::Write),
@@ -70,8 +91,9 @@ impl Scope {
             _ => None,
         };
         match action {
-            Some(action) if known => Ok(Scope::Area {
+            Some(action) if known && is_whole_or_part => Ok(Scope::Area {
                 area: area.to_owned(),
+                part: part.map(str::to_owned),
                 action,
             }),
             _ => Err(ScopeError {
@@ -87,10 +109,14 @@ impl Scope {
         if granted == ADMIN || granted == needed {
             return true;
         }
-        match (granted.strip_suffix(":*"), needed.split_once(':')) {
-            (Some(granted_area), Some((needed_area, _))) => granted_area == needed_area,
-            _ => false,
-        }
+        let (Some((area, action)), Some((needed_area, needed_action))) =
+            (granted.split_once(':'), needed.split_once(':'))
+        else {
+            return false;
+        };
+        // Of which part is looked at where the operation is carried out.
+        let area = area.split_once('/').map_or(area, |(area, _)| area);
+        area == needed_area && (action == "*" || action == needed_action)
     }
 }
 
@@ -98,13 +124,16 @@ impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Scope::Admin => f.write_str(ADMIN),
-            Scope::Area { area, action } => {
+            Scope::Area { area, part, action } => {
                 let action = match action {
                     Action::Read => "read",
                     Action::Write => "write",
                     Action::Any => "*",
                 };
-                write!(f, "{area}:{action}")
+                match part {
+                    Some(part) => write!(f, "{area}/{part}:{action}"),
+                    None => write!(f, "{area}:{action}"),
+                }
             }
         }
     }

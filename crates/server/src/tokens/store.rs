@@ -6,9 +6,10 @@ use egret_state::{Database, Migration, StateError};
 
 use super::model::Token;
 
-pub(super) const MIGRATIONS: [Migration; 1] = [Migration {
-    name: "tokens",
-    sql: "CREATE TABLE token (
+pub(super) const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        name: "tokens",
+        sql: "CREATE TABLE token (
               id TEXT PRIMARY KEY,
               secret_sha256 BLOB NOT NULL CHECK (length(secret_sha256) = 32),
               name TEXT NOT NULL,
@@ -18,13 +19,18 @@ pub(super) const MIGRATIONS: [Migration; 1] = [Migration {
               expires_at INTEGER,
               last_used_at INTEGER,
               revoked_at INTEGER) STRICT",
-}];
+    },
+    Migration {
+        name: "claims",
+        sql: "ALTER TABLE token ADD COLUMN claims TEXT NOT NULL DEFAULT '{}'",
+    },
+];
 
 /// Every token that is not revoked, with the hash of its secret.
 pub(super) fn read_live(database: &Database) -> Result<Vec<(Token, [u8; 32])>, StateError> {
     let connection = database.lock();
     let mut statement = connection.prepare(
-        "SELECT id, name, tenant, scopes, created_at, expires_at, last_used_at, secret_sha256
+        "SELECT id, name, tenant, scopes, created_at, expires_at, last_used_at, secret_sha256, claims
            FROM token WHERE revoked_at IS NULL",
     )?;
     let tokens = statement
@@ -40,11 +46,16 @@ fn read_token(row: &Row<'_>) -> rusqlite::Result<Token> {
             .map(Timestamp::from_micros))
     };
     let scopes: String = row.get(3)?;
+    let claims: String = row.get(8)?;
+    let claims = serde_json::from_str(&claims).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(8, rusqlite::types::Type::Text, Box::new(error))
+    })?;
     Ok(Token {
         id: row.get(0)?,
         name: row.get(1)?,
         tenant: row.get(2)?,
         scopes: scopes.split(' ').map(str::to_owned).collect(),
+        claims,
         created_at: Timestamp::from_micros(row.get(4)?),
         expires_at: moment(5)?,
         last_used_at: moment(6)?,
@@ -59,9 +70,10 @@ pub(super) fn insert(
 ) -> Result<(), StateError> {
     // No scope holds a space, so a space separates them.
     let scopes = token.scopes.join(" ");
+    let claims = serde_json::to_string(&token.claims).expect("claims are text");
     database.lock().execute(
-        "INSERT INTO token (id, secret_sha256, name, tenant, scopes, created_at, expires_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO token (id, secret_sha256, name, tenant, scopes, created_at, expires_at, claims)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         params![
             token.id,
             secret_sha256,
@@ -70,6 +82,7 @@ pub(super) fn insert(
             scopes,
             token.created_at.as_micros(),
             token.expires_at.map(Timestamp::as_micros),
+            claims,
         ],
     )?;
     Ok(())

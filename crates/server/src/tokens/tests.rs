@@ -43,6 +43,7 @@ fn request(scopes: &[&str]) -> TokenRequest {
     TokenRequest {
         name: "ci".to_owned(),
         scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+        claims: std::collections::BTreeMap::new(),
         tenant: None,
         ttl_ms: None,
     }
@@ -174,6 +175,13 @@ fn bad_requests_are_refused_by_field() {
                 ..request(&["admin"])
             },
             "ttl_ms",
+        ),
+        (
+            TokenRequest {
+                claims: [("school".to_owned(), [String::new()].into())].into(),
+                ..request(&["admin"])
+            },
+            "claims",
         ),
         (request(&[]), "scopes"),
         (request(&["branch:read"]), "did you mean `branches`?"),

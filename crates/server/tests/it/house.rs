@@ -204,6 +204,7 @@ impl House {
         let request = TokenRequest {
             name: "test".to_owned(),
             scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+            claims: Default::default(),
             tenant: None,
             ttl_ms,
         };

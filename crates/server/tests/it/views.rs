@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
 use egret_base::{SystemClock, SystemEntropy};
+use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
@@ -69,13 +70,21 @@ impl Rig {
                     tenant: DEFAULT_TENANT.to_owned(),
                 }),
             };
-            engines = Some((queues, outbox, Views::new(options, registry)));
+            let documents = DocumentsOptions {
+                config: DocumentsConfig::default(),
+                databases: databases.clone(),
+                clock: Arc::new(SystemClock),
+                entropy: Arc::new(SystemEntropy),
+                tasks: None,
+            };
+            let documents = Documents::new(documents, registry);
+            engines = Some((queues, outbox, Views::new(options, registry), documents));
         });
-        let (queues, outbox, views) = engines.expect("registering runs its closure");
+        let (queues, outbox, views, documents) = engines.expect("registering runs its closure");
         queues.start().await.unwrap();
         outbox.start().await.unwrap();
         views.start().await.unwrap();
-        let removal = installation_routes(databases, views.clone(), outbox.clone());
+        let removal = installation_routes(databases, views.clone(), outbox.clone(), documents);
         let (of_views, of_queues) = (views.clone(), queues.clone());
         let house = site
             .open(|builder| {
@@ -357,6 +366,7 @@ async fn who_may_what() {
     let stranger = TokenRequest {
         name: "test".to_owned(),
         scopes: vec!["views:*".to_owned()],
+        claims: Default::default(),
         tenant: Some("acme".to_owned()),
         ttl_ms: None,
     };

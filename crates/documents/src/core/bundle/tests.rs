@@ -37,6 +37,7 @@ fn asked(declared: &Arc<Declared>, what: What) -> Asked {
         condition: Condition::Always,
         author: None,
         trace: None,
+        rights: std::sync::Arc::default(),
     }
 }
 

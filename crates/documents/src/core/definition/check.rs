@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::core::path::Path;
+use crate::core::path::{Path, push_escaped};
 use crate::core::schema::{Scalar, Schema, Shape, Types};
 use crate::model::{CollectionName, Violation};
 
-use super::declared::{Declared, DeclaredExtension, DeclaredReference, Keyed};
+use super::declared::{Declared, DeclaredExtension, DeclaredHistory, DeclaredReference, Keyed};
 use super::{
-    Definition, EXTENDS_MAX, Extension, IDENTITY_PATHS_MAX, IdentityPart, Pair, QUERY_PATHS_MAX,
-    QueryPath, REFERENCES_MAX, Reference,
+    CLAIMS_MAX, Claim, DAYS_MAX, Definition, EXTENDS_MAX, Extension, HISTORY_VERSIONS_MAX, History,
+    IDENTITY_PATHS_MAX, IdentityPart, Pair, QUERY_PATHS_MAX, QueryPath, REFERENCES_MAX, Reference,
 };
 
 /// What is wrong so far.
@@ -70,9 +70,12 @@ pub(super) fn checked(declared: Declared, source: Value) -> Result<Definition, V
         .map(|(index, Keyed(declared))| reference(index, declared, shape.as_ref(), &mut wrong))
         .collect();
     let query = declared.query.unwrap_or_default().into_iter().enumerate();
-    let query = query
+    let query: Vec<QueryPath> = query
         .filter_map(|(index, path)| query_path(index, path, shape.as_ref(), &mut wrong))
         .collect();
+    let history = history(declared.history.as_ref(), &mut wrong);
+    days("/retention_days", declared.retention_days, &mut wrong);
+    let claims = claims(declared.claims.unwrap_or_default(), &query, &mut wrong);
     let extends = declared.extends.unwrap_or_default().into_iter().enumerate();
     let extends = extends
         .map(|(index, Keyed(declared))| {
@@ -88,6 +91,9 @@ pub(super) fn checked(declared: Declared, source: Value) -> Result<Definition, V
         references,
         query,
         extends,
+        history,
+        retention_days: declared.retention_days,
+        claims,
         schema: schema.map(Arc::new),
         source,
     })
@@ -134,6 +140,9 @@ fn counted(declared: &Declared, wrong: &mut Wrong) {
         ("identity_mutable", declared.identity_mutable.is_some()),
         ("references", declared.references.is_some()),
         ("query", declared.query.is_some()),
+        ("history", declared.history.is_some()),
+        ("retention_days", declared.retention_days.is_some()),
+        ("claims", declared.claims.is_some()),
         ("schema", declared.schema.is_some()),
     ];
     for (key, _) in has.iter().filter(|(_, has)| *has) {
@@ -231,6 +240,54 @@ fn query_path(
         return None;
     };
     Some(QueryPath { path, scalar })
+}
+
+fn history(declared: Option<&Keyed<DeclaredHistory>>, wrong: &mut Wrong) -> History {
+    let Some(Keyed(declared)) = declared else {
+        return History::default();
+    };
+    if declared.versions > HISTORY_VERSIONS_MAX {
+        let what = format!("it may be {HISTORY_VERSIONS_MAX}, `history_versions_max`");
+        wrong.add("/history/versions", what);
+    }
+    days("/history/days", declared.days, wrong);
+    if declared.versions == 0 && !declared.deleted {
+        wrong.add(
+            "/history",
+            "it keeps nothing: say how many `versions`, or `\"deleted\": true`",
+        );
+    }
+    History {
+        versions: declared.versions,
+        deleted: declared.deleted,
+        days: declared.days,
+    }
+}
+
+fn days(pointer: &str, days: Option<u32>, wrong: &mut Wrong) {
+    if days.is_some_and(|days| !(1..=DAYS_MAX).contains(&days)) {
+        wrong.add(pointer, format!("it is from 1 to {DAYS_MAX}, `days_max`"));
+    }
+}
+
+fn claims(declared: BTreeMap<String, Path>, query: &[QueryPath], wrong: &mut Wrong) -> Vec<Claim> {
+    wrong.count("/claims", declared.len(), ("claims_max", CLAIMS_MAX));
+    let mut claims = Vec::new();
+    for (name, path) in declared {
+        match query.iter().find(|one| one.path == path) {
+            Some(path) => claims.push(Claim {
+                name,
+                path: path.clone(),
+            }),
+            None => {
+                let what = format!("`{path}` is no path of `query`: documents are found by it");
+                let mut pointer = "/claims".to_owned();
+                push_escaped(&mut pointer, &name);
+                wrong.add(pointer, what);
+            }
+        }
+    }
+    claims
 }
 
 fn reference(

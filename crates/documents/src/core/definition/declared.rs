@@ -36,6 +36,9 @@ pub(super) struct Declared {
     pub(super) references: Option<Vec<Keyed<DeclaredReference>>>,
     pub(super) query: Option<Vec<Path>>,
     pub(super) extends: Option<Vec<Keyed<DeclaredExtension>>>,
+    pub(super) history: Option<Keyed<DeclaredHistory>>,
+    pub(super) retention_days: Option<u32>,
+    pub(super) claims: Option<BTreeMap<String, Path>>,
     pub(super) schema: Option<Value>,
 }
 
@@ -45,6 +48,16 @@ pub(super) struct DeclaredReference {
     pub(super) name: CollectionName,
     pub(super) to: CollectionName,
     pub(super) paths: BTreeMap<Path, Path>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeclaredHistory {
+    #[serde(default)]
+    pub(super) versions: u32,
+    #[serde(default)]
+    pub(super) deleted: bool,
+    pub(super) days: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -157,7 +157,7 @@ fn a_definition_of_another_shape_is_refused() {
     refused(
         with("schem", json!({})),
         expect![
-            "/schem: unknown field `schem`, expected one of `collection`, `abstract`, `identity`, `identity_mutable`, `references`, `query`, `extends`, `schema`"
+            "/schem: unknown field `schem`, expected one of `collection`, `abstract`, `identity`, `identity_mutable`, `references`, `query`, `extends`, `history`, `retention_days`, `claims`, `schema`"
         ],
     );
     refused(

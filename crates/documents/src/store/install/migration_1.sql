@@ -10,7 +10,9 @@ CREATE TABLE egret.document_owner (
     number bigint NOT NULL,
     -- The last place in the feed of changes. Updated last in each transaction that writes, and locked until that has committed: places are
     -- in the order of commits, without gaps.
-    position bigint NOT NULL
+    position bigint NOT NULL,
+    -- Up to this position the feed has been forgotten.
+    forgotten bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);
 INSERT INTO egret.document_owner (epoch, number, position) VALUES (0, 0, 0);
 
@@ -70,6 +72,58 @@ CREATE TABLE egret.document_edge (
 CREATE UNIQUE INDEX document_edge_by_target ON egret.document_edge (tenant_id, target, source);
 COMMENT ON TABLE egret.document_edge IS 'Which documents refer to which.';
 
+-- What documents were before, and what those were that are gone, of the collections that keep that.
+CREATE TABLE egret.document_version (
+    tenant_id integer NOT NULL,
+    collection_id integer NOT NULL,
+    number bigint NOT NULL,
+    version integer NOT NULL,
+    id uuid NOT NULL,
+    created_by text,
+    modified_at timestamptz NOT NULL,
+    modified_by text,
+    trace_id text,
+    -- When it was the document no more, and whose doing that was.
+    replaced_at timestamptz NOT NULL,
+    replaced_by text,
+    -- The document is gone, and this is what can be restored.
+    is_deleted boolean NOT NULL,
+    body jsonb NOT NULL,
+    PRIMARY KEY (tenant_id, collection_id, number, version)
+) PARTITION BY HASH (number);
+CREATE INDEX document_version_deleted ON egret.document_version (tenant_id, collection_id, number) WHERE is_deleted;
+CREATE INDEX document_version_by_time ON egret.document_version USING brin (replaced_at);
+COMMENT ON TABLE egret.document_version IS 'What documents were before, and those that are gone, where their collection keeps that.';
+
+-- What was answered to requests with a key of their own, so that one that comes again is answered the same and does nothing.
+CREATE TABLE egret.document_request (
+    tenant_id integer NOT NULL,
+    -- Of the key and of who sent it.
+    key uuid NOT NULL,
+    -- Of what was asked for.
+    print uuid NOT NULL,
+    at timestamptz NOT NULL,
+    kinds "char"[] NOT NULL,
+    ids uuid[] NOT NULL,
+    versions integer[] NOT NULL,
+    PRIMARY KEY (tenant_id, key)
+);
+CREATE INDEX document_request_by_time ON egret.document_request USING brin (at);
+
+-- Who is told what becomes of documents, and how far they have been.
+CREATE TABLE egret.document_subscription (
+    tenant_id integer NOT NULL REFERENCES egret.document_tenant,
+    name text NOT NULL,
+    -- Of this collection alone.
+    collection_id integer REFERENCES egret.collection,
+    kind text NOT NULL CHECK (kind IN ('webhook', 'queue')),
+    -- The address, or the name of the queue.
+    target text NOT NULL,
+    position bigint NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+    PRIMARY KEY (tenant_id, name)
+);
+
 -- A row for each transaction that wrote, so that following costs writers little; egret.document_change has a row for each change.
 CREATE TABLE egret.document_feed (
     -- That of its last change.
@@ -96,7 +150,7 @@ JOIN egret.document_tenant AS t USING (tenant_id)
 LEFT JOIN egret.collection AS l USING (collection_id);
 COMMENT ON VIEW egret.document_change IS 'What became of documents, in the order in which it was committed.';
 
-CREATE FUNCTION egret.document_partitions(partitions integer) RETURNS void
+CREATE FUNCTION egret.document_partitions(partitions integer, is_strict boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
@@ -106,7 +160,8 @@ BEGIN
     SELECT CASE WHEN 'lz4' = ANY (enumvals) THEN 'lz4' ELSE 'pglz' END INTO compression
     FROM pg_catalog.pg_settings WHERE name = 'default_toast_compression';
     EXECUTE pg_catalog.format('ALTER TABLE egret.document ALTER body SET COMPRESSION %I', compression);
-    FOREACH parent IN ARRAY '{document,document_alias,document_edge}'::text[] LOOP
+    EXECUTE pg_catalog.format('ALTER TABLE egret.document_version ALTER body SET COMPRESSION %I', compression);
+    FOREACH parent IN ARRAY '{document,document_alias,document_edge,document_version}'::text[] LOOP
         FOR place IN 0 .. partitions - 1 LOOP
             EXECUTE pg_catalog.format(
                 'CREATE TABLE egret.%I PARTITION OF egret.%I FOR VALUES WITH (MODULUS %s, REMAINDER %s) '
@@ -117,6 +172,11 @@ BEGIN
                 CASE parent WHEN 'document' THEN 90 ELSE 100 END);
         END LOOP;
     END LOOP;
+    IF is_strict THEN
+        ALTER TABLE egret.document ADD CONSTRAINT document_by_number UNIQUE (tenant_id, number);
+        ALTER TABLE egret.document_edge ADD CONSTRAINT document_edge_target
+            FOREIGN KEY (tenant_id, target) REFERENCES egret.document (tenant_id, number) ON DELETE RESTRICT;
+    END IF;
 END
 $$;
 
@@ -129,18 +189,27 @@ RETURN ('x' || pg_catalog.left(pg_catalog.replace(id::text, '-', ''), 16))::bit(
 -- decided by the owner: nothing here looks whether a reference resolves. Returns the place in the feed of its last change.
 CREATE FUNCTION egret.document_write(
     epoch bigint, group_id bigint, number_max bigint,
+    -- Whether the group may be lost by a crash of the server.
+    is_relaxed boolean,
     -- New documents; the targets of each are those up to its place in `new_ends`, from that of the one before.
-    new_tenants integer[], new_collections integer[], new_ids uuid[], new_numbers bigint[], new_bodies jsonb[],
+    new_tenants integer[], new_collections integer[], new_ids uuid[], new_numbers bigint[], new_versions integer[], new_bodies jsonb[],
     new_authors text[], new_traces text[], new_ends integer[], new_targets bigint[],
     -- Documents with another body.
     changed_tenants integer[], changed_collections integer[], changed_numbers bigint[], changed_bodies jsonb[],
     changed_authors text[], changed_traces text[], changed_ends integer[], changed_targets bigint[],
     gone_tenants integer[], gone_collections integer[], gone_numbers bigint[],
+    -- Documents of which it is kept what they were until now: how many versions of them.
+    kept_tenants integer[], kept_collections integer[], kept_numbers bigint[], kept_versions integer[], kept_authors text[], kept_deleted boolean[],
+    -- Documents that were gone and are there again.
+    back_tenants integer[], back_collections integer[], back_numbers bigint[],
     alias_tenants integer[], alias_collections integer[], aliases uuid[], alias_numbers bigint[],
     gone_alias_tenants integer[], gone_aliases uuid[],
     edge_tenants integer[], edge_collections integer[], edge_targets bigint[], edge_sources bigint[],
     gone_edge_tenants integer[], gone_edge_targets bigint[], gone_edge_sources bigint[],
-    kinds "char"[], tenants integer[], collections integer[], ids uuid[], versions integer[]
+    kinds "char"[], tenants integer[], collections integer[], ids uuid[], versions integer[],
+    -- Requests with their answers; those of each are up to its place in `answer_ends`.
+    request_tenants integer[], request_keys uuid[], request_prints uuid[], answer_ends integer[],
+    answer_kinds "char"[], answer_ids uuid[], answer_versions integer[]
 ) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -148,6 +217,28 @@ AS $$
 DECLARE
     reached bigint;
 BEGIN
+    IF is_relaxed THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    IF cardinality(kept_numbers) > 0 THEN
+        INSERT INTO egret.document_version
+            (tenant_id, collection_id, number, version, id, created_by, modified_at, modified_by, trace_id, replaced_at, replaced_by, is_deleted, body)
+        SELECT d.tenant_id, d.collection_id, d.number, d.version, d.id, d.created_by, d.modified_at, d.modified_by, d.trace_id,
+               now(), k.author, k.is_deleted, d.body
+        FROM unnest(kept_tenants, kept_collections, kept_numbers, kept_authors, kept_deleted) AS k (tenant_id, collection_id, number, author, is_deleted)
+        JOIN egret.document AS d USING (tenant_id, collection_id, number);
+        DELETE FROM egret.document_version AS v
+        USING unnest(kept_tenants, kept_collections, kept_numbers, kept_versions) AS k (tenant_id, collection_id, number, versions),
+              egret.document AS d
+        WHERE v.tenant_id = k.tenant_id AND v.collection_id = k.collection_id AND v.number = k.number
+          AND d.tenant_id = k.tenant_id AND d.collection_id = k.collection_id AND d.number = k.number
+          AND v.version <= d.version - k.versions AND NOT v.is_deleted;
+    END IF;
+    IF cardinality(back_numbers) > 0 THEN
+        DELETE FROM egret.document_version AS v
+        USING unnest(back_tenants, back_collections, back_numbers) AS b (tenant_id, collection_id, number)
+        WHERE v.tenant_id = b.tenant_id AND v.collection_id = b.collection_id AND v.number = b.number AND v.is_deleted;
+    END IF;
     IF cardinality(gone_edge_targets) > 0 THEN
         DELETE FROM egret.document_edge AS e
         USING unnest(gone_edge_tenants, gone_edge_targets, gone_edge_sources) AS g (tenant_id, target, source)
@@ -175,10 +266,10 @@ BEGIN
     IF cardinality(new_numbers) > 0 THEN
         INSERT INTO egret.document
             (tenant_id, collection_id, number, id, version, modified_at, created_by, modified_by, trace_id, targets, body)
-        SELECT x.tenant_id, x.collection_id, x.number, x.id, 1, now(), x.author, x.author, x.trace,
+        SELECT x.tenant_id, x.collection_id, x.number, x.id, x.version, now(), x.author, x.author, x.trace,
                new_targets[lag(x.ended, 1, 0) OVER (ORDER BY x.place) + 1 : x.ended], x.body
-        FROM unnest(new_tenants, new_collections, new_numbers, new_ids, new_bodies, new_authors, new_traces, new_ends)
-            WITH ORDINALITY AS x (tenant_id, collection_id, number, id, body, author, trace, ended, place);
+        FROM unnest(new_tenants, new_collections, new_numbers, new_ids, new_versions, new_bodies, new_authors, new_traces, new_ends)
+            WITH ORDINALITY AS x (tenant_id, collection_id, number, id, version, body, author, trace, ended, place);
     END IF;
     IF cardinality(aliases) > 0 THEN
         INSERT INTO egret.document_alias (tenant_id, collection_id, alias, number)
@@ -188,6 +279,14 @@ BEGIN
         INSERT INTO egret.document_edge (tenant_id, collection_id, target, source)
         SELECT * FROM unnest(edge_tenants, edge_collections, edge_targets, edge_sources);
     END IF;
+    IF cardinality(request_keys) > 0 THEN
+        INSERT INTO egret.document_request (tenant_id, key, print, at, kinds, ids, versions)
+        SELECT x.tenant_id, x.key, x.print, now(), answer_kinds[x.begun + 1 : x.ended], answer_ids[x.begun + 1 : x.ended],
+               answer_versions[x.begun + 1 : x.ended]
+        FROM (SELECT u.*, lag(u.ended, 1, 0) OVER (ORDER BY u.place) AS begun
+              FROM unnest(request_tenants, request_keys, request_prints, answer_ends)
+                  WITH ORDINALITY AS u (tenant_id, key, print, ended, place)) AS x;
+    END IF;
     -- Last: whoever writes next waits for this row until this transaction has committed.
     UPDATE egret.document_owner AS o
     SET position = o.position + cardinality(ids), number = greatest(o.number, number_max)
@@ -195,8 +294,10 @@ BEGIN
     IF reached IS NULL THEN
         RAISE EXCEPTION 'another Egret writes documents here' USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
-    INSERT INTO egret.document_feed (position, epoch, group_id, at, kinds, tenants, collections, ids, versions)
-    VALUES (reached, epoch, group_id, now(), kinds, tenants, collections, ids, versions);
+    IF cardinality(ids) > 0 THEN
+        INSERT INTO egret.document_feed (position, epoch, group_id, at, kinds, tenants, collections, ids, versions)
+        VALUES (reached, epoch, group_id, now(), kinds, tenants, collections, ids, versions);
+    END IF;
     RETURN reached;
 END
 $$;

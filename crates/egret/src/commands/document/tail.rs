@@ -4,6 +4,7 @@ use egret_base::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Api;
+use crate::cli::TailDocuments;
 use crate::commands::events::{Event, Listener, follow, problem};
 use crate::commands::queue::unexpected;
 use crate::failure::Failure;
@@ -25,19 +26,13 @@ struct Change {
     version: i32,
 }
 
-pub(super) async fn run(
-    database: Option<String>,
-    collection: Option<String>,
-    (after, limit): (Option<i64>, Option<u64>),
-    api: &Api,
-    output: Output,
-) -> Result<(), Failure> {
+pub(super) async fn run(asked: TailDocuments, api: &Api, output: Output) -> Result<(), Failure> {
     let mut tail = Tail {
         output,
-        database,
-        collection,
-        left: limit,
-        last: after,
+        database: asked.place.database,
+        collection: asked.collection,
+        left: asked.limit,
+        last: asked.after,
         has_begun: false,
     };
     follow(&["document-changes", "events"], api, &mut tail).await

@@ -204,6 +204,7 @@ pub(super) fn documents_section(documents: Documents) -> StatusSection {
                 let told = match standing {
                     Standing::Owner => "written by this Egret".to_owned(),
                     Standing::Elsewhere(holder) => format!("written by {}", holder.what),
+                    Standing::Gone => "gone".to_owned(),
                     Standing::Unknown => "not to be written at the moment".to_owned(),
                 };
                 (name, told)

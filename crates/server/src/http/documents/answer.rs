@@ -220,6 +220,16 @@ impl Document {
         })
     }
 
+    /// A document with what is known of it.
+    pub(super) fn stored(stored: Stored) -> Result<Self, DocumentsError> {
+        let found = Found {
+            stored,
+            fields: None,
+            embedded: Map::new(),
+        };
+        Self::of(found, true)
+    }
+
     fn referring(collection: &CollectionName, stored: Stored) -> Result<Self, DocumentsError> {
         let found = Found {
             stored,
@@ -238,7 +248,7 @@ fn made_at(id: DocumentId) -> Timestamp {
     Timestamp::from_micros((id.number() >> 16).saturating_mul(1_000))
 }
 
-fn damaged(id: DocumentId, error: &serde_json::Error) -> DocumentsError {
+pub(super) fn damaged(id: DocumentId, error: &serde_json::Error) -> DocumentsError {
     DocumentsError::Damaged {
         id,
         what: error.to_string(),

@@ -1,5 +1,6 @@
 //! What callers send.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -7,12 +8,13 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
 use egret_documents::api::{Act, Caller as Asking, Count, Find, Operation, Patch, Shape};
 use egret_documents::core::decide::{Condition, Etag};
+use egret_documents::core::rights::{Reach, Rights};
 use egret_documents::model::{CollectionName, DocumentId};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::Place;
 use crate::access::Caller;
@@ -20,6 +22,7 @@ use crate::error::RequestError;
 use crate::extract::{JsonText, Query, read_body};
 use crate::observe::RequestContext;
 use crate::problem::Problem;
+use crate::tokens::ADMIN;
 
 /// Who asks, and in which database. There are no other parameters.
 pub(super) struct Whose(pub(super) Asking);
@@ -58,7 +61,102 @@ async fn asking<S: Send + Sync>(
         tenant: caller.tenant().to_owned(),
         author: Some(caller.token_id().to_owned()),
         trace: context.map(|context| context.id().to_owned()),
+        rights: Arc::new(rights(&caller)),
+        idempotency_key: None,
+        is_relaxed: false,
     })
+}
+
+/// What a caller may do with documents, as the token says.
+fn rights(caller: &Caller) -> Rights {
+    if caller.may(ADMIN) {
+        return Rights::default();
+    }
+    let reach = |action: &str| {
+        let mut names = BTreeSet::new();
+        for scope in caller.scopes() {
+            let Some((area, granted)) = scope.split_once(':') else {
+                continue;
+            };
+            if granted != action && granted != "*" {
+                continue;
+            }
+            match area.split_once('/') {
+                None if area == AREA => return Reach::All,
+                Some((AREA, part)) => names.extend(part.parse::<CollectionName>().ok()),
+                _ => {}
+            }
+        }
+        Reach::Of(names)
+    };
+    Rights {
+        read: reach("read"),
+        write: reach("write"),
+        claims: Some(caller.claims().clone()),
+    }
+}
+
+/// The area of scopes.
+const AREA: &str = "documents";
+
+/// How documents are written.
+#[derive(Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Writing {
+    /// The database; without it the only one that has collections.
+    database: Option<String>,
+    /// `full`, the default: what is answered has reached the disk. `relaxed`: a crash of the server may take back the last second, for loads that
+    /// can be repeated.
+    durability: Option<Durability>,
+}
+
+#[derive(Clone, Copy, Deserialize, ToSchema, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Durability {
+    Full,
+    Relaxed,
+}
+
+/// Who writes, in which database, and how.
+pub(super) struct Writer(pub(super) Asking);
+
+impl<S: Send + Sync> FromRequestParts<S> for Writer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Query(Writing {
+            database,
+            durability,
+        }) = Query::from_request_parts(parts, state).await?;
+        let mut asking = asking(parts, state, database).await?;
+        asking.idempotency_key = idempotency_key(&parts.headers)?;
+        asking.is_relaxed = durability == Some(Durability::Relaxed);
+        Ok(Self(asking))
+    }
+}
+
+/// Bytes of an idempotency key, at most.
+const KEY_BYTES_MAX: usize = 255;
+
+/// A string of RFC 8941, or what is in it alone.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, RequestError> {
+    let Some(value) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default().trim();
+    let bare = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    let key = bare.unwrap_or(text);
+    let is_visible = key.bytes().all(|byte| byte.is_ascii_graphic());
+    match is_visible && (1..=KEY_BYTES_MAX).contains(&key.len()) {
+        true => Ok(Some(key.to_owned())),
+        false => Err(refused(
+            "header",
+            format!("Idempotency-Key has 1 to {KEY_BYTES_MAX} visible characters"),
+        )),
+    }
 }
 
 /// The parameters behind the path's `?`, in order.

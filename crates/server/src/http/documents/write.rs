@@ -7,9 +7,8 @@ use egret_documents::core::decide::Etag;
 use egret_documents::model::{CollectionName, Done, Written};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
-use super::Place;
 use super::answer::{BatchAnswer, WrittenDocument, batch_problem, problem};
-use super::request::{At, Batch, Body, Change, If, In, Whose};
+use super::request::{At, Batch, Body, Change, If, In, Writer, Writing};
 use crate::extract::Json;
 use crate::problem::Problem;
 
@@ -22,7 +21,7 @@ pub(super) fn status(written: &Written) -> StatusCode {
     }
 }
 
-fn etag(written: &Written) -> (HeaderName, HeaderValue) {
+pub(super) fn etag(written: &Written) -> (HeaderName, HeaderValue) {
     let etag = Etag::new(written.id, written.version).to_string();
     let etag = HeaderValue::try_from(etag).expect("it is ASCII");
     (header::ETAG, etag)
@@ -39,7 +38,8 @@ fn location(collection: &CollectionName, written: &Written) -> (HeaderName, Head
 /// Where one with the same identity is, it is replaced; one that is as it was sent is not written.
 #[utoipa::path(post, path = "/v1/documents/{collection}", operation_id = "upsertDocument", tag = "documents",
     security(("token" = ["documents:write"])),
-    params(("collection" = String, Path, description = "The collection."), Place,
+    params(("collection" = String, Path, description = "The collection."), Writing,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request is done once, however often it comes with this within a day."),
         ("If-Match" = Option<String>, Header, description = "Only if it has this version; `*`: only if it is there."),
         ("If-None-Match" = Option<String>, Header, description = "Only if it does not have this version; `*`: only if it is not there.")),
     request_body(content = Object, description = "The document."),
@@ -55,7 +55,7 @@ fn location(collection: &CollectionName, written: &Written) -> (HeaderName, Head
     ))]
 pub(super) async fn upsert_document(
     State(documents): State<Documents>,
-    Whose(asking): Whose,
+    Writer(asking): Writer,
     In(collection): In,
     If(condition): If,
     Body(body): Body,
@@ -74,7 +74,8 @@ pub(super) async fn upsert_document(
 /// Replace a document
 #[utoipa::path(put, path = "/v1/documents/{collection}/{id}", operation_id = "putDocument", tag = "documents",
     security(("token" = ["documents:write"])),
-    params(("collection" = String, Path, description = "The collection."), ("id" = String, Path, description = "The document's id."), Place,
+    params(("collection" = String, Path, description = "The collection."), ("id" = String, Path, description = "The document's id."), Writing,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request is done once, however often it comes with this within a day."),
         ("If-Match" = Option<String>, Header, description = "Only if it has this version."),
         ("If-None-Match" = Option<String>, Header, description = "Only if it does not have this version.")),
     request_body(content = Object, description = "The document."),
@@ -88,7 +89,7 @@ pub(super) async fn upsert_document(
     ))]
 pub(super) async fn put_document(
     State(documents): State<Documents>,
-    Whose(asking): Whose,
+    Writer(asking): Writer,
     At(collection, id): At,
     If(condition): If,
     Body(body): Body,
@@ -105,7 +106,8 @@ pub(super) async fn put_document(
 /// A merge patch (RFC 7386) or a JSON patch (RFC 6902). Where another write comes between, the patch is applied to what that one wrote.
 #[utoipa::path(patch, path = "/v1/documents/{collection}/{id}", operation_id = "patchDocument", tag = "documents",
     security(("token" = ["documents:write"])),
-    params(("collection" = String, Path, description = "The collection."), ("id" = String, Path, description = "The document's id."), Place,
+    params(("collection" = String, Path, description = "The collection."), ("id" = String, Path, description = "The document's id."), Writing,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request is done once, however often it comes with this within a day."),
         ("If-Match" = Option<String>, Header, description = "Only if it has this version."),
         ("If-None-Match" = Option<String>, Header, description = "Only if it does not have this version.")),
     request_body(content((Object = "application/merge-patch+json"), (Vec<Object> = "application/json-patch+json"))),
@@ -120,7 +122,7 @@ pub(super) async fn put_document(
     ))]
 pub(super) async fn patch_document(
     State(documents): State<Documents>,
-    Whose(asking): Whose,
+    Writer(asking): Writer,
     At(collection, id): At,
     If(condition): If,
     Change(kind, patch): Change,
@@ -136,7 +138,8 @@ pub(super) async fn patch_document(
 /// Delete a document
 #[utoipa::path(delete, path = "/v1/documents/{collection}/{id}", operation_id = "deleteDocument", tag = "documents",
     security(("token" = ["documents:write"])),
-    params(("collection" = String, Path, description = "The collection."), ("id" = String, Path, description = "The document's id."), Place,
+    params(("collection" = String, Path, description = "The collection."), ("id" = String, Path, description = "The document's id."), Writing,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request is done once, however often it comes with this within a day."),
         ("If-Match" = Option<String>, Header, description = "Only if it has this version."),
         ("If-None-Match" = Option<String>, Header, description = "Only if it does not have this version.")),
     responses(
@@ -148,7 +151,7 @@ pub(super) async fn patch_document(
     ))]
 pub(super) async fn delete_document(
     State(documents): State<Documents>,
-    Whose(asking): Whose,
+    Writer(asking): Writer,
     At(collection, id): At,
     If(condition): If,
 ) -> Result<StatusCode, Problem> {
@@ -164,7 +167,9 @@ pub(super) async fn delete_document(
 /// Over any collections: all or none (`atomic`), where each may refer to what another one makes; or each for itself, in this order where one needs
 /// another.
 #[utoipa::path(post, path = "/v1/batch", operation_id = "batchDocuments", tag = "documents",
-    security(("token" = ["documents:write"])), params(Place), request_body = Batch,
+    security(("token" = ["documents:write"])), params(Writing,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request is done once, however often it comes with this within a day.")),
+    request_body = Batch,
     responses(
         (status = 200, description = "What became of each.", body = BatchAnswer),
         (status = 400, description = "One is not valid, and so none was done: `operation` says which.", body = Problem, content_type = "application/problem+json"),
@@ -173,7 +178,7 @@ pub(super) async fn delete_document(
     ))]
 pub(super) async fn batch(
     State(documents): State<Documents>,
-    Whose(asking): Whose,
+    Writer(asking): Writer,
     Json(batch): Json<Batch>,
 ) -> Result<Json<BatchAnswer>, Problem> {
     let is_atomic = batch.atomic;

@@ -256,6 +256,7 @@ impl Rig {
         let request = TokenRequest {
             name: "test".to_owned(),
             scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+            claims: Default::default(),
             tenant: Some(tenant.to_owned()),
             ttl_ms: None,
         };

@@ -1,0 +1,231 @@
+//! What belongs together, page by page, for whoever looks whether it agrees.
+
+use egret_postgres::tokio_postgres::{Error as PgError, GenericClient};
+use uuid::Uuid;
+
+/// Rows of a page.
+pub const PAGE: i64 = 1_000;
+
+/// A document with the edges that lead from it to what it says it refers to.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Whose.
+    pub tenant: i32,
+    /// Of which collection.
+    pub collection: i32,
+    /// Its number.
+    pub number: i64,
+    /// Its id.
+    pub id: Uuid,
+    /// JSON.
+    pub body: String,
+    /// What it says it refers to.
+    pub targets: Vec<i64>,
+    /// To which of them there is an edge.
+    pub edges: Vec<i64>,
+}
+
+const DOCUMENTS: &str = "SELECT d.tenant_id, d.collection_id, d.number, d.id, d.body::text, d.targets, \
+             ARRAY(SELECT e.target FROM unnest(d.targets) AS t (target) JOIN egret.document_edge AS e \
+                 ON e.tenant_id = d.tenant_id AND e.target = t.target AND e.source = d.number AND e.collection_id = d.collection_id) \
+         FROM egret.document AS d";
+
+/// Documents after one, by tenants, collections and numbers.
+///
+/// # Errors
+/// What the server says.
+pub async fn documents(
+    client: &impl GenericClient,
+    after: (i32, i32, i64),
+) -> Result<Vec<Row>, PgError> {
+    let sql = format!(
+        "{DOCUMENTS} WHERE (d.tenant_id, d.collection_id, d.number) > ($1, $2, $3) \
+         ORDER BY d.tenant_id, d.collection_id, d.number LIMIT $4"
+    );
+    let (tenant, collection, number) = after;
+    let rows = client
+        .query(&sql, &[&tenant, &collection, &number, &PAGE])
+        .await?;
+    Ok(rows.iter().map(of).collect())
+}
+
+/// One document.
+///
+/// # Errors
+/// What the server says.
+pub async fn document(
+    client: &impl GenericClient,
+    (tenant, collection, number): (i32, i32, i64),
+) -> Result<Option<Row>, PgError> {
+    let sql =
+        format!("{DOCUMENTS} WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number = $3");
+    let found = client
+        .query_opt(&sql, &[&tenant, &collection, &number])
+        .await?;
+    Ok(found.as_ref().map(of))
+}
+
+fn of(row: &egret_postgres::tokio_postgres::Row) -> Row {
+    Row {
+        tenant: row.get(0),
+        collection: row.get(1),
+        number: row.get(2),
+        id: row.get(3),
+        body: row.get(4),
+        targets: row.get(5),
+        edges: row.get(6),
+    }
+}
+
+/// Who is called so, by tenants and aliases: of each the collection and the number.
+///
+/// # Errors
+/// What the server says.
+pub async fn called(
+    client: &impl GenericClient,
+    tenants: &[i32],
+    aliases: &[Uuid],
+) -> Result<Vec<Option<(i32, i64)>>, PgError> {
+    let sql = "SELECT w.place::integer, a.collection_id, a.number \
+         FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
+         JOIN egret.document_alias AS a ON a.tenant_id = w.tenant_id AND a.alias = w.alias";
+    let mut all = vec![None; aliases.len()];
+    for row in client.query(sql, &[&tenants, &aliases]).await? {
+        let place: i32 = row.get(0);
+        let place = usize::try_from(place - 1).expect("places are counted from one");
+        all[place] = Some((row.get(1), row.get(2)));
+    }
+    Ok(all)
+}
+
+/// An alias, and the document that it is of, if there is one.
+#[derive(Clone, Debug)]
+pub struct Alias {
+    /// Whose.
+    pub tenant: i32,
+    /// It.
+    pub alias: Uuid,
+    /// Of which collection.
+    pub collection: i32,
+    /// Of a document that is there its id and its body.
+    pub document: Option<(Uuid, String)>,
+}
+
+/// Aliases after one, by tenants and themselves.
+///
+/// # Errors
+/// What the server says.
+pub async fn aliases(
+    client: &impl GenericClient,
+    (tenant, alias): (i32, Uuid),
+) -> Result<Vec<Alias>, PgError> {
+    let sql = "SELECT a.tenant_id, a.alias, a.collection_id, d.id, d.body::text \
+         FROM (SELECT * FROM egret.document_alias WHERE (tenant_id, alias) > ($1, $2) ORDER BY tenant_id, alias LIMIT $3) AS a \
+         LEFT JOIN egret.document AS d ON d.tenant_id = a.tenant_id AND d.collection_id = a.collection_id AND d.number = a.number \
+         ORDER BY a.tenant_id, a.alias";
+    let rows = client.query(sql, &[&tenant, &alias, &PAGE]).await?;
+    let each = rows.iter().map(|row| Alias {
+        tenant: row.get(0),
+        alias: row.get(1),
+        collection: row.get(2),
+        document: row.get::<_, Option<Uuid>>(3).map(|id| (id, row.get(4))),
+    });
+    Ok(each.collect())
+}
+
+/// An edge.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// Whose.
+    pub tenant: i32,
+    /// To which document.
+    pub target: i64,
+    /// From which.
+    pub source: i64,
+    /// Whether the document from which it leads is there and says so.
+    pub is_said: bool,
+}
+
+/// Edges after one, by tenants, targets and sources.
+///
+/// # Errors
+/// What the server says.
+pub async fn edges(
+    client: &impl GenericClient,
+    (tenant, target, source): (i32, i64, i64),
+) -> Result<Vec<Edge>, PgError> {
+    let sql = "SELECT e.tenant_id, e.target, e.source, coalesce(e.target = ANY (d.targets), false) \
+         FROM (SELECT * FROM egret.document_edge WHERE (tenant_id, target, source) > ($1, $2, $3) \
+             ORDER BY tenant_id, target, source LIMIT $4) AS e \
+         LEFT JOIN egret.document AS d ON d.tenant_id = e.tenant_id AND d.collection_id = e.collection_id AND d.number = e.source \
+         ORDER BY e.tenant_id, e.target, e.source";
+    let rows = client
+        .query(sql, &[&tenant, &target, &source, &PAGE])
+        .await?;
+    let each = rows.iter().map(|row| Edge {
+        tenant: row.get(0),
+        target: row.get(1),
+        source: row.get(2),
+        is_said: row.get(3),
+    });
+    Ok(each.collect())
+}
+
+/// Nothing is called so any more.
+///
+/// # Errors
+/// What the server says.
+pub async fn forget_alias(
+    client: &impl GenericClient,
+    tenant: i32,
+    alias: Uuid,
+) -> Result<(), PgError> {
+    let sql = "DELETE FROM egret.document_alias WHERE tenant_id = $1 AND alias = $2";
+    client.execute(sql, &[&tenant, &alias]).await.map(drop)
+}
+
+/// An edge is there no more, unless the document from which it leads refers to that by now.
+///
+/// # Errors
+/// What the server says.
+pub async fn forget_edge(client: &impl GenericClient, edge: &Edge) -> Result<(), PgError> {
+    let sql = "DELETE FROM egret.document_edge AS e WHERE tenant_id = $1 AND target = $2 AND source = $3 AND NOT EXISTS ( \
+             SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.collection_id = e.collection_id AND d.number = e.source \
+               AND e.target = ANY (d.targets))";
+    client
+        .execute(sql, &[&edge.tenant, &edge.target, &edge.source])
+        .await
+        .map(drop)
+}
+
+/// A document is called so, and refers to these, each once.
+///
+/// # Errors
+/// What the server says, and that another one is called so.
+pub async fn mend(
+    client: &impl GenericClient,
+    row: &Row,
+    names: &[Uuid],
+    targets: &[i64],
+) -> Result<(), PgError> {
+    let place: [&(dyn egret_postgres::tokio_postgres::types::ToSql + Sync); 3] =
+        [&row.tenant, &row.collection, &row.number];
+    let [tenant, collection, number] = place;
+    let named = "INSERT INTO egret.document_alias (tenant_id, collection_id, alias, number) \
+         SELECT $1, $2, alias, $3 FROM unnest($4::uuid[]) AS n (alias) WHERE NOT EXISTS ( \
+             SELECT FROM egret.document_alias AS a WHERE a.tenant_id = $1 AND a.alias = n.alias AND a.number = $3)";
+    client
+        .execute(named, &[tenant, collection, number, &names])
+        .await?;
+    let referring = "UPDATE egret.document SET targets = $4 \
+         WHERE tenant_id = $1 AND collection_id = $2 AND number = $3 AND targets <> $4";
+    client
+        .execute(referring, &[tenant, collection, number, &targets])
+        .await?;
+    let edges = "INSERT INTO egret.document_edge (tenant_id, collection_id, target, source) \
+         SELECT $1, $2, target, $3 FROM unnest($4::bigint[]) AS t (target) ON CONFLICT DO NOTHING";
+    client
+        .execute(edges, &[tenant, collection, number, &targets])
+        .await
+        .map(drop)
+}

@@ -1,0 +1,61 @@
+//! What is kept for a time only goes.
+
+use egret_postgres::tokio_postgres::{Client, Error as PgError};
+
+/// Rows that go at a time.
+const ROWS: i64 = 5_000;
+
+/// Answers of requests that came longer ago than so many seconds go. Returns how many went.
+///
+/// # Errors
+/// What the server says.
+pub async fn requests(client: &Client, seconds: f64) -> Result<u64, PgError> {
+    let sql = "DELETE FROM egret.document_request WHERE (tenant_id, key) IN (SELECT tenant_id, key FROM egret.document_request \
+         WHERE at < now() - make_interval(secs => $1) LIMIT $2)";
+    let mut gone = 0;
+    loop {
+        let some = client.execute(sql, &[&seconds, &ROWS]).await?;
+        gone += some;
+        if some < ROWS as u64 {
+            return Ok(gone);
+        }
+    }
+}
+
+/// Changes that were told longer ago than so many seconds are forgotten; from the first on, so that the feed has no gap.
+///
+/// # Errors
+/// What the server says.
+pub async fn feed(client: &Client, seconds: f64) -> Result<(), PgError> {
+    let sql = "WITH first AS (SELECT position, at FROM egret.document_feed ORDER BY position LIMIT $2), \
+         young AS (SELECT min(position) AS position FROM first WHERE at >= now() - make_interval(secs => $1)), \
+         gone AS (DELETE FROM egret.document_feed WHERE position IN (SELECT first.position FROM first, young \
+             WHERE young.position IS NULL OR first.position < young.position) RETURNING position), \
+         told AS (UPDATE egret.document_owner SET forgotten = (SELECT max(position) FROM gone) WHERE EXISTS (SELECT FROM gone)) \
+         SELECT count(*) FROM gone";
+    loop {
+        let gone: i64 = client.query_one(sql, &[&seconds, &ROWS]).await?.get(0);
+        if gone < ROWS {
+            return Ok(());
+        }
+    }
+}
+
+/// What documents of a collection were longer than so many days ago goes.
+///
+/// # Errors
+/// What the server says.
+pub async fn versions(client: &Client, collection: i32, days: i32) -> Result<(), PgError> {
+    let sql = "DELETE FROM egret.document_version WHERE (tenant_id, collection_id, number, version) IN ( \
+             SELECT tenant_id, collection_id, number, version FROM egret.document_version \
+             WHERE collection_id = $1 AND replaced_at < now() - make_interval(days => $2) LIMIT $3)";
+    loop {
+        if client.execute(sql, &[&collection, &days, &ROWS]).await? < ROWS as u64 {
+            return Ok(());
+        }
+    }
+}
+
+/// Documents of a tenant's collection that have a number below one, those after one. Returns their ids.
+pub const OLD: &str = "SELECT d.id FROM egret.document AS d \
+     WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number > $3 AND d.number < $4 ORDER BY d.number LIMIT $5";

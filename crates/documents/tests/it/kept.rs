@@ -1,0 +1,184 @@
+//! What documents were, for how long they are kept, and that they can be restored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_base::{Clock, Entropy, ManualClock, SystemEntropy};
+use egret_documents::DocumentsConfig;
+use egret_documents::model::{Done, Written};
+use serde_json::{Value, json};
+
+use crate::world::{World, code, named};
+
+const NOTES: &str = r#"{"collections": [
+    {"collection": "people", "identity": ["/name"],
+        "schema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}},
+    {"collection": "notes", "identity": ["/id"], "history": {"versions": 3, "deleted": true, "days": 30},
+        "references": [{"name": "author", "to": "people", "paths": {"/author": "/name"}}],
+        "schema": {"type": "object", "properties": {"id": {"type": "integer"}, "text": {"type": "string"},
+            "author": {"type": "string"}}, "required": ["id"]}}
+]}"#;
+
+async fn texts(world: &World, note: &Written) -> Vec<(i32, Value)> {
+    let notes = named("notes");
+    let found = world
+        .documents
+        .versions(&world.caller, (&notes, note.id), (None, None));
+    let text = |body: &str| serde_json::from_str::<Value>(body).unwrap()["text"].clone();
+    let items = found.await.unwrap().items;
+    items
+        .iter()
+        .map(|one| (one.version, text(&one.body)))
+        .collect()
+}
+
+#[tokio::test]
+async fn so_many_earlier_versions_are_kept() {
+    let world = World::new(18).await;
+    world.apply(NOTES).await.unwrap();
+    let note = world.made("notes", &json!({"id": 1, "text": "a"})).await;
+    assert_eq!(texts(&world, &note).await, []);
+    for text in ["b", "c", "d", "e"] {
+        world.made("notes", &json!({"id": 1, "text": text})).await;
+    }
+    // What changes nothing is no version.
+    world.made("notes", &json!({"id": 1, "text": "e"})).await;
+    assert_eq!(
+        texts(&world, &note).await,
+        [(4, json!("d")), (3, json!("c")), (2, json!("b"))]
+    );
+    let notes = named("notes");
+    let back = world
+        .documents
+        .restore(&world.caller, (&notes, note.id), Some(2));
+    assert_eq!(back.await.unwrap().version, 6);
+    assert_eq!(world.get("notes", note.id).await.unwrap()["text"], "b");
+    let none = world
+        .documents
+        .restore(&world.caller, (&notes, note.id), None);
+    assert_eq!(code(none.await), "not_deleted");
+    let gone = world
+        .documents
+        .restore(&world.caller, (&notes, note.id), Some(1));
+    assert_eq!(code(gone.await), "not_found");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_deleted_is_restored_with_its_id_when_what_it_refers_to_is_there() {
+    let world = World::new(15).await;
+    world.apply(NOTES).await.unwrap();
+    let ann = world.made("people", &json!({"name": "ann"})).await;
+    let body = json!({"id": 1, "text": "a", "author": "ann"});
+    let note = world.made("notes", &body).await;
+    world.delete("notes", note.id).await.unwrap();
+    world.delete("people", ann.id).await.unwrap();
+    assert_eq!(code(world.get("notes", note.id).await), "not_found");
+    let notes = named("notes");
+    let deleted = world
+        .documents
+        .deleted(&world.caller, &notes, (None, None))
+        .await;
+    assert_eq!(deleted.unwrap().items[0].id, note.id);
+    let restore = || {
+        world
+            .documents
+            .restore(&world.caller, (&notes, note.id), None)
+    };
+    assert_eq!(code(restore().await), "unresolved_reference");
+    world.made("people", &json!({"name": "ann"})).await;
+    let back = restore().await.unwrap();
+    assert_eq!(
+        (back.id, back.version, back.done),
+        (note.id, 2, Done::Created)
+    );
+    assert_eq!(world.get("notes", note.id).await.unwrap(), body);
+    assert_eq!(code(restore().await), "not_deleted");
+    // Its identity is its own again.
+    assert_eq!(world.made("notes", &body).await.done, Done::Unchanged);
+    // Once more, and meanwhile another one has its identity.
+    world.delete("notes", note.id).await.unwrap();
+    world
+        .made("notes", &json!({"id": 1, "text": "other"}))
+        .await;
+    assert_eq!(code(restore().await), "identity_conflict");
+    // Of people nothing is kept.
+    let people = named("people");
+    let none = world
+        .documents
+        .restore(&world.caller, (&people, ann.id), None);
+    assert_eq!(code(none.await), "not_found");
+    world.stop().await;
+}
+
+fn swept(clock: Arc<dyn Clock>) -> (DocumentsConfig, Arc<dyn Clock>, Arc<dyn Entropy>) {
+    let config = DocumentsConfig {
+        sweep_interval: egret_base::settings::Span::ms(20),
+        ..DocumentsConfig::default()
+    };
+    (config, clock, Arc::new(SystemEntropy))
+}
+
+const DAYS: &str = r#"{"collections": [
+    {"collection": "days", "identity": ["/day"], "retention_days": 10,
+        "schema": {"type": "object", "properties": {"day": {"type": "integer"}}, "required": ["day"]}},
+    {"collection": "holds", "identity": ["/day"],
+        "references": [{"name": "day", "to": "days", "paths": {"/day": "/day"}}],
+        "schema": {"type": "object", "properties": {"day": {"type": "integer"}}, "required": ["day"]}}
+]}"#;
+
+#[tokio::test]
+async fn old_documents_go_unless_others_refer_to_them() {
+    let clock = Arc::new(ManualClock::starting_at(
+        egret_base::Timestamp::from_micros(1_800_000_000_000_000),
+    ));
+    let world = World::with(18, swept(clock.clone())).await;
+    world.apply(DAYS).await.unwrap();
+    for day in 1..=3 {
+        world.made("days", &json!({"day": day})).await;
+    }
+    let hold = world.made("holds", &json!({"day": 2})).await;
+    clock.advance(Duration::from_secs(11 * 86_400));
+    world.made("days", &json!({"day": 4})).await;
+    let left = "SELECT count(*) FROM egret.document";
+    world.until(left, 3).await;
+    world.delete("holds", hold.id).await.unwrap();
+    world.until(left, 1).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_too_old_goes_and_whoever_follows_from_there_is_told() {
+    let world = World::with(18, swept(Arc::new(egret_base::SystemClock))).await;
+    world.apply(NOTES).await.unwrap();
+    for text in ["a", "b", "c"] {
+        world.made("notes", &json!({"id": 1, "text": text})).await;
+    }
+    let old = "UPDATE egret.document_version SET replaced_at = replaced_at - interval '31 days' WHERE version = 1;
+        UPDATE egret.document_feed SET at = at - interval '8 days' WHERE position <= 2;
+        INSERT INTO egret.document_request VALUES (1, gen_random_uuid(), gen_random_uuid(), now() - interval '25 hours', '{}', '{}', '{}')";
+    world.client.batch_execute(old).await.unwrap();
+    world
+        .until("SELECT count(*) FROM egret.document_version", 1)
+        .await;
+    world
+        .until("SELECT count(*) FROM egret.document_request", 0)
+        .await;
+    world
+        .until("SELECT forgotten FROM egret.document_owner", 2)
+        .await;
+    let following = |after| egret_documents::api::Following {
+        collection: None,
+        after: Some(after),
+    };
+    let changes = async |after| {
+        world
+            .documents
+            .changes(&world.caller, &following(after), None)
+            .await
+    };
+    assert_eq!(code(changes(1).await), "changes_gone");
+    assert_eq!(changes(2).await.unwrap().items.len(), 1);
+    assert_eq!(changes(3).await.unwrap().items.len(), 0);
+    world.documents_stop().await;
+}

@@ -1,0 +1,161 @@
+//! Requests that come again.
+
+use egret_documents::api::{Act, Caller, Operation, Patch};
+use egret_documents::core::decide::Condition;
+use egret_documents::model::Done;
+use serde_json::json;
+
+use crate::world::{FLIGHTS, World, code, named};
+
+fn with_key(world: &World, key: &str) -> Caller {
+    Caller {
+        idempotency_key: Some(key.to_owned()),
+        ..world.caller.clone()
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_comes_again_is_answered_the_same_and_does_nothing() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let airports = named("airports");
+    let caller = with_key(&world, "first");
+    let body = json!({"faa": "JFK"}).to_string();
+    let put = || {
+        let body = body.as_bytes();
+        world
+            .documents
+            .upsert(&caller, &airports, body, Condition::Always)
+    };
+    let first = put().await.unwrap();
+    assert_eq!(first.done, Done::Created);
+    // Meanwhile it is another one.
+    let other = json!({"faa": "JFK", "name": "Kennedy"});
+    assert_eq!(world.made("airports", &other).await.version, 2);
+    assert_eq!(put().await.unwrap(), first);
+    assert_eq!(world.get("airports", first.id).await.unwrap(), other);
+    // Even when it is gone.
+    world.delete("airports", first.id).await.unwrap();
+    assert_eq!(put().await.unwrap(), first);
+    assert_eq!(code(world.get("airports", first.id).await), "not_found");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn that_nothing_changed_is_remembered_as_well() {
+    let world = World::new(15).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let airports = named("airports");
+    let first = json!({"faa": "JFK"});
+    world.made("airports", &first).await;
+    let position = "SELECT position FROM egret.document_owner";
+    let before = world.number(position).await;
+    let caller = with_key(&world, "same");
+    let text = first.to_string();
+    let put = || {
+        let text = text.as_bytes();
+        world
+            .documents
+            .upsert(&caller, &airports, text, Condition::Always)
+    };
+    let told = put().await.unwrap();
+    assert_eq!(told.done, Done::Unchanged);
+    assert_eq!(world.number(position).await, before);
+    let other = json!({"faa": "JFK", "name": "Kennedy"});
+    world.made("airports", &other).await;
+    assert_eq!(put().await.unwrap(), told);
+    assert_eq!(world.get("airports", told.id).await.unwrap(), other);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_is_of_one_request_and_what_was_refused_may_be_tried_again() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let caller = with_key(&world, "key");
+    let flights = named("flights");
+    let flight = json!({"number": 1, "origin": "JFK"}).to_string();
+    let put = |body: String| {
+        let (caller, flights, documents) = (&caller, &flights, &world.documents);
+        async move {
+            documents
+                .upsert(caller, flights, body.as_bytes(), Condition::Always)
+                .await
+        }
+    };
+    assert_eq!(code(put(flight.clone()).await), "unresolved_reference");
+    world.made("airports", &json!({"faa": "JFK"})).await;
+    assert_eq!(put(flight.clone()).await.unwrap().done, Done::Created);
+    let other = json!({"number": 2, "origin": "JFK"}).to_string();
+    assert_eq!(code(put(other.clone()).await), "idempotency_key_reused");
+    // Somebody else's key is another one.
+    let somebody = Caller {
+        author: Some("somebody".to_owned()),
+        ..caller.clone()
+    };
+    let told = world
+        .documents
+        .upsert(&somebody, &flights, other.as_bytes(), Condition::Always);
+    assert_eq!(told.await.unwrap().done, Done::Created);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn patches_and_batches_are_done_once() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    world.made("airports", &json!({"faa": "JFK"})).await;
+    let flight = world
+        .made(
+            "flights",
+            &json!({"number": 1, "origin": "JFK", "stops": []}),
+        )
+        .await;
+    let flights = named("flights");
+    let patch = json!([{"op": "add", "path": "/stops/-", "value": "JFK"}]).to_string();
+    let caller = with_key(&world, "patch");
+    for _ in 0..3 {
+        let told = world
+            .documents
+            .patch(
+                &caller,
+                (&flights, flight.id),
+                (Patch::Json, patch.as_bytes()),
+                Condition::Always,
+            )
+            .await;
+        assert_eq!(told.unwrap().version, 2);
+    }
+    let body = world.get("flights", flight.id).await.unwrap();
+    assert_eq!(body["stops"], json!(["JFK"]));
+    let operations: Vec<Operation> = (10..13)
+        .map(|number| Operation {
+            collection: flights.clone(),
+            what: Act::Put(
+                None,
+                json!({"number": number, "origin": "JFK"})
+                    .to_string()
+                    .into_bytes(),
+            ),
+            condition: Condition::IfNotThere,
+        })
+        .collect();
+    let caller = with_key(&world, "batch");
+    let first = world
+        .documents
+        .batch_atomic(&caller, operations.clone())
+        .await;
+    let again = world
+        .documents
+        .batch_atomic(&caller, operations.clone())
+        .await;
+    assert_eq!(first.unwrap(), again.unwrap());
+    let caller = with_key(&world, "each");
+    let first = world
+        .documents
+        .batch_each(&caller, operations.clone())
+        .await;
+    let again = world.documents.batch_each(&caller, operations).await;
+    assert_eq!(first.unwrap(), again.unwrap());
+    world.stop().await;
+}

@@ -1,0 +1,92 @@
+//! What does not agree is found, and what can be is mended.
+
+use egret_documents::api::{Checked, FindingKind};
+use serde_json::json;
+
+use crate::world::{FLIGHTS, World};
+
+async fn world() -> World {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    for faa in ["JFK", "LGA"] {
+        world.made("airports", &json!({"faa": faa})).await;
+    }
+    for number in 1..=3 {
+        let flight = json!({"number": number, "origin": "JFK", "stops": ["LGA"]});
+        world.made("flights", &flight).await;
+    }
+    world
+}
+
+async fn fsck(world: &World, repair: bool) -> Checked {
+    world.documents.fsck(&world.caller, repair).await.unwrap()
+}
+
+fn kinds(checked: &Checked) -> Vec<(FindingKind, bool)> {
+    let each = checked.findings.iter();
+    each.map(|one| (one.kind, one.is_repaired)).collect()
+}
+
+#[tokio::test]
+async fn what_agrees_is_counted() {
+    let world = world().await;
+    let checked = fsck(&world, false).await;
+    assert_eq!(
+        (
+            checked.documents,
+            checked.aliases,
+            checked.edges,
+            checked.count
+        ),
+        (5, 5, 6, 0)
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn aliases_and_edges_are_mended() {
+    use FindingKind::{AliasMissing, AliasStale, EdgeStale, Edges};
+    let world = world().await;
+    let damage = "DELETE FROM egret.document_alias WHERE number = (SELECT number FROM egret.document WHERE body ->> 'number' = '1');
+        DELETE FROM egret.document_edge WHERE source = (SELECT number FROM egret.document WHERE body ->> 'number' = '2')
+            AND target = (SELECT number FROM egret.document WHERE body ->> 'faa' = 'LGA');
+        UPDATE egret.document SET targets = '{}' WHERE body ->> 'number' = '3';
+        INSERT INTO egret.document_edge SELECT 1, 2, number, 7 FROM egret.document WHERE body ->> 'faa' = 'LGA';
+        INSERT INTO egret.document_alias SELECT 1, collection_id, gen_random_uuid(), number FROM egret.document WHERE body ->> 'number' = '3'";
+    world.client.batch_execute(damage).await.unwrap();
+    let found = fsck(&world, false).await;
+    let mut told = kinds(&found);
+    told.sort_by_key(|(kind, _)| kind.as_str());
+    told.dedup();
+    assert_eq!(
+        told,
+        [
+            (AliasMissing, false),
+            (AliasStale, false),
+            (EdgeStale, false),
+            (Edges, false)
+        ]
+    );
+    let repaired = fsck(&world, true).await;
+    assert!(repaired.findings.iter().all(|one| one.is_repaired));
+    assert_eq!(fsck(&world, false).await.count, 0);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_only_its_owner_can_mend_is_told() {
+    let world = world().await;
+    let damage = "DELETE FROM egret.document WHERE body ->> 'faa' = 'LGA';
+        DELETE FROM egret.document_alias AS a WHERE NOT EXISTS (SELECT FROM egret.document AS d WHERE d.number = a.number);
+        UPDATE egret.document SET body = '{\"number\": \"none\"}' WHERE body ->> 'number' = '3'";
+    world.client.batch_execute(damage).await.unwrap();
+    let found = fsck(&world, true).await;
+    let count = |kind| found.findings.iter().filter(|one| one.kind == kind).count();
+    assert_eq!(count(FindingKind::Dangling), 2);
+    assert_eq!(count(FindingKind::Body), 1);
+    assert!(found.findings.iter().all(|one| {
+        let is_of_owner = matches!(one.kind, FindingKind::Dangling | FindingKind::Body);
+        !(is_of_owner && one.is_repaired)
+    }));
+    world.documents_stop().await;
+}

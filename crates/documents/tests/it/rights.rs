@@ -1,0 +1,129 @@
+//! Who may see and write what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use egret_documents::api::{Caller, Count, Find, Following, Shape};
+use egret_documents::core::decide::Condition;
+use egret_documents::core::rights::{Reach, Rights};
+use serde_json::{Value, json};
+
+use crate::world::{World, code, named};
+
+const SCHOOLS: &str = r#"{"collections": [
+    {"collection": "schools", "identity": ["/school"], "query": ["/school"], "claims": {"school": "/school"},
+        "schema": {"type": "object", "properties": {"school": {"type": "string"}}, "required": ["school"]}},
+    {"collection": "marks", "identity": ["/id"], "query": ["/school"], "claims": {"school": "/school"},
+        "references": [{"name": "school", "to": "schools", "paths": {"/school": "/school"}}],
+        "schema": {"type": "object", "properties": {"id": {"type": "integer"}, "school": {"type": "string"}, "mark": {"type": "integer"}},
+            "required": ["id", "school"]}},
+    {"collection": "notices", "identity": ["/id"],
+        "schema": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}}
+]}"#;
+
+fn of_school(world: &World, school: &str) -> Caller {
+    let claims = BTreeMap::from([("school".to_owned(), BTreeSet::from([school.to_owned()]))]);
+    let rights = Rights {
+        claims: Some(claims),
+        ..Rights::default()
+    };
+    Caller {
+        rights: Arc::new(rights),
+        ..world.caller.clone()
+    }
+}
+
+async fn school(school: &str, world: &World) {
+    world.made("schools", &json!({"school": school})).await;
+}
+
+#[tokio::test]
+async fn documents_are_seen_and_written_within_claims() {
+    let world = World::new(18).await;
+    world.apply(SCHOOLS).await.unwrap();
+    school("a", &world).await;
+    school("b", &world).await;
+    let own = world.made("marks", &json!({"id": 1, "school": "a"})).await;
+    let other = world.made("marks", &json!({"id": 2, "school": "b"})).await;
+    let caller = of_school(&world, "a");
+    let (documents, marks) = (&world.documents, named("marks"));
+    assert!(documents.get(&caller, (&marks, own.id)).await.is_ok());
+    let hidden = documents.get(&caller, (&marks, other.id)).await;
+    assert_eq!(code(hidden), "not_found");
+    let find = Find {
+        count: Count::Exact,
+        ..Find::default()
+    };
+    let page = documents.find(&caller, &marks, &find).await.unwrap();
+    assert_eq!((page.items.len(), page.count), (1, Some(1)));
+    let write = async |body: Value| {
+        let body = body.to_string();
+        documents
+            .upsert(&caller, &marks, body.as_bytes(), Condition::Always)
+            .await
+    };
+    assert!(write(json!({"id": 3, "school": "a"})).await.is_ok());
+    assert_eq!(
+        code(write(json!({"id": 4, "school": "b"})).await),
+        "access_denied"
+    );
+    // Somebody else's document does not become one's own.
+    assert_eq!(
+        code(write(json!({"id": 2, "school": "a"})).await),
+        "access_denied"
+    );
+    let gone = documents.delete(&caller, (&marks, other.id), Condition::Always);
+    assert_eq!(code(gone.await), "not_found");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_lies_behind_references_is_seen_within_claims_only() {
+    let world = World::new(16).await;
+    world.apply(SCHOOLS).await.unwrap();
+    school("a", &world).await;
+    let mark = world.made("marks", &json!({"id": 1, "school": "a"})).await;
+    let caller = Caller {
+        rights: Arc::new(Rights {
+            read: Reach::Of(BTreeSet::from([named("marks")])),
+            write: Reach::Of(BTreeSet::new()),
+            claims: of_school(&world, "a").rights.claims.clone(),
+        }),
+        ..world.caller.clone()
+    };
+    let (documents, marks, schools) = (&world.documents, named("marks"), named("schools"));
+    let shape = Shape {
+        embed: vec![named("school")],
+        ..Shape::default()
+    };
+    let found = documents
+        .get_shaped(&caller, (&marks, mark.id), &shape)
+        .await;
+    assert!(found.unwrap().embedded.is_empty());
+    let denied = documents.find(&caller, &schools, &Find::default()).await;
+    assert_eq!(code(denied), "access_denied");
+    let denied = documents.delete(&caller, (&marks, mark.id), Condition::Always);
+    assert_eq!(code(denied.await), "access_denied");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn changes_are_told_to_those_who_see_the_whole_collection() {
+    let world = World::new(18).await;
+    world.apply(SCHOOLS).await.unwrap();
+    school("a", &world).await;
+    world.made("notices", &json!({"id": 1})).await;
+    let following = Following {
+        collection: None,
+        after: Some(0),
+    };
+    let told = async |caller: &Caller| {
+        let changes = world.documents.changes(caller, &following, None).await;
+        let changes = changes.unwrap().items;
+        let names = changes.iter().map(|one| one.collection.to_string());
+        names.collect::<Vec<String>>()
+    };
+    assert_eq!(told(&world.caller).await, ["schools", "notices"]);
+    assert_eq!(told(&of_school(&world, "a")).await, ["notices"]);
+    world.stop().await;
+}

@@ -1,0 +1,64 @@
+//! References as foreign keys as well.
+
+use egret_documents::DocumentsConfig;
+use serde_json::json;
+
+use crate::world::{FLIGHTS, World, code, usual};
+
+async fn refused(version: u32) {
+    let (_, clock, entropy) = usual();
+    let config = DocumentsConfig {
+        strict_foreign_keys: true,
+        ..DocumentsConfig::default()
+    };
+    let world = World::with(version, (config, clock, entropy)).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let airport = world.made("airports", &json!({"faa": "JFK"})).await;
+    let flight = world
+        .made("flights", &json!({"number": 1, "origin": "JFK"}))
+        .await;
+    assert_eq!(
+        code(world.delete("airports", airport.id).await),
+        "still_referenced"
+    );
+    // What somebody else has done behind Egret's back the server itself does not allow, or it does not let go of it.
+    let behind = "DELETE FROM egret.document_edge; UPDATE egret.document SET targets = '{}'";
+    world.client.batch_execute(behind).await.unwrap();
+    let hidden = "INSERT INTO egret.document_edge SELECT tenant_id, collection_id, number, number FROM egret.document WHERE body ? 'faa'";
+    world.client.batch_execute(hidden).await.unwrap();
+    assert_eq!(
+        code(world.delete("airports", airport.id).await),
+        "still_referenced"
+    );
+    let undo = "DELETE FROM egret.document_edge";
+    world.client.batch_execute(undo).await.unwrap();
+    world.documents.fsck(&world.caller, true).await.unwrap();
+    world.delete("flights", flight.id).await.unwrap();
+    // A name that Egret remembers, and whose document somebody else has deleted.
+    let gone = "DELETE FROM egret.document WHERE body ? 'faa'";
+    world.client.batch_execute(gone).await.unwrap();
+    world
+        .client
+        .batch_execute("UPDATE egret.document_owner SET position = position")
+        .await
+        .unwrap();
+    assert_eq!(
+        code(
+            world
+                .post("flights", &json!({"number": 2, "origin": "JFK"}))
+                .await
+        ),
+        "unresolved_reference"
+    );
+    world.documents_stop().await;
+}
+
+#[tokio::test]
+async fn the_server_refuses_by_itself_up_to_17() {
+    refused(17).await;
+}
+
+#[tokio::test]
+async fn the_server_refuses_by_itself_from_18_on() {
+    refused(18).await;
+}

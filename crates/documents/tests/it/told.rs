@@ -1,0 +1,181 @@
+//! Others are told what becomes of documents.
+
+use std::sync::{Arc, Mutex};
+
+use egret_base::lifecycle::BoxFuture;
+use egret_base::{Kind, TaskReceipt, TaskRefused, TaskRequest, TaskSink};
+use egret_documents::api::{Destination, Subscribing};
+use egret_postgres::test_support::TestDatabase;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use crate::world::{FLIGHTS, World, code, engine_with, named, usual};
+
+/// A queue that refuses its first task.
+#[derive(Default)]
+struct Queue {
+    taken: Mutex<Vec<(String, Value)>>,
+    asked: Mutex<u32>,
+}
+
+impl TaskSink for Queue {
+    fn check_queue(&self, queue: &str) -> Result<(), TaskRefused> {
+        match queue {
+            "changes" => Ok(()),
+            _ => Err(TaskRefused {
+                code: "queue_name_invalid",
+                kind: Kind::Invalid,
+                retryable: false,
+                message: format!("`{queue}` is no name"),
+            }),
+        }
+    }
+
+    fn enqueue<'a>(
+        &'a self,
+        tasks: &'a [TaskRequest<'a>],
+    ) -> BoxFuture<'a, Vec<Result<TaskReceipt, TaskRefused>>> {
+        let mut asked = self.asked.lock().unwrap();
+        *asked += 1;
+        let refused = TaskRefused {
+            code: "queue_full",
+            kind: Kind::LimitReached,
+            retryable: true,
+            message: "it is full".to_owned(),
+        };
+        let told = match *asked {
+            1 => vec![Err(refused); tasks.len()],
+            _ => {
+                let mut taken = self.taken.lock().unwrap();
+                for task in tasks {
+                    let change = serde_json::from_slice(task.payload).unwrap();
+                    taken.push((task.key.to_owned(), change));
+                }
+                let receipt = TaskReceipt {
+                    id: uuid::Uuid::nil(),
+                    replayed: false,
+                };
+                vec![Ok(receipt); tasks.len()]
+            }
+        };
+        Box::pin(async move { told })
+    }
+}
+
+fn to_queue(collection: Option<&str>, queue: &str) -> Subscribing {
+    Subscribing {
+        name: named("watch"),
+        collection: collection.map(named),
+        destination: Destination::Queue(queue.to_owned()),
+        after: None,
+    }
+}
+
+#[tokio::test]
+async fn a_queue_gets_a_task_for_each_change_however_often_it_takes() {
+    let queue = Arc::new(Queue::default());
+    let database = Arc::new(TestDatabase::create(18).await);
+    let documents = engine_with(&database, usual(), Some(queue.clone()));
+    let world = World::of(database, documents).await;
+    world.apply(FLIGHTS).await.unwrap();
+    world.made("airports", &json!({"faa": "JFK"})).await;
+    let caller = &world.caller;
+    let refused = world
+        .documents
+        .subscribe(caller, to_queue(None, "no queue"))
+        .await;
+    assert_eq!(code(refused), "invalid_request");
+    let subscribed = world
+        .documents
+        .subscribe(caller, to_queue(Some("flights"), "changes"))
+        .await
+        .unwrap();
+    assert_eq!(subscribed.position, 1);
+    world.made("airports", &json!({"faa": "LGA"})).await;
+    let flight = world
+        .made("flights", &json!({"number": 1, "origin": "JFK"}))
+        .await;
+    world.delete("flights", flight.id).await.unwrap();
+    world
+        .until("SELECT position FROM egret.document_subscription", 4)
+        .await;
+    let taken = queue.taken.lock().unwrap().clone();
+    let told: Vec<(&str, &str)> = taken
+        .iter()
+        .map(|(key, change)| {
+            (
+                key.rsplit('/').next().unwrap(),
+                change["kind"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(told, [("3", "create"), ("4", "delete")]);
+    let all = world.documents.subscriptions(caller).await.unwrap();
+    assert_eq!((all.len(), all[0].position, &all[0].failed), (1, 4, &None));
+    let name = named("watch");
+    world.documents.unsubscribe(caller, &name).await.unwrap();
+    let gone = world.documents.unsubscribe(caller, &name).await;
+    assert_eq!(code(gone), "subscription_not_found");
+    world.stop().await;
+}
+
+/// Answers each request by the next of these, and hands on what it said.
+async fn receiver(answers: &'static [&'static str]) -> (String, mpsc::UnboundedReceiver<Value>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let (said, heard) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut text = Vec::new();
+            let body = loop {
+                let mut part = [0; 4096];
+                let read = stream.read(&mut part).await.unwrap();
+                text.extend_from_slice(&part[..read]);
+                let all = String::from_utf8_lossy(&text).into_owned();
+                if let Some((_, body)) = all.split_once("\r\n\r\n")
+                    && let Ok(body) = serde_json::from_str(body)
+                {
+                    break body;
+                }
+            };
+            _ = said.send(body);
+            let answer =
+                format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    (url, heard)
+}
+
+#[tokio::test]
+async fn an_address_is_told_again_until_it_has_heard() {
+    let world = World::new(15).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let (url, mut heard) = receiver(&["500 No", "204 Yes", "200 Yes"]).await;
+    let wanted = Subscribing {
+        name: named("hook"),
+        collection: None,
+        destination: Destination::Webhook(url),
+        after: Some(0),
+    };
+    world
+        .documents
+        .subscribe(&world.caller, wanted)
+        .await
+        .unwrap();
+    world.made("airports", &json!({"faa": "JFK"})).await;
+    let first = heard.recv().await.unwrap();
+    assert_eq!(first["subscription"], "hook");
+    assert_eq!(first["changes"][0]["position"], 1);
+    assert_eq!(heard.recv().await.unwrap(), first);
+    world
+        .until("SELECT position FROM egret.document_subscription", 1)
+        .await;
+    world.made("airports", &json!({"faa": "LGA"})).await;
+    let next = heard.recv().await.unwrap();
+    assert_eq!(next["changes"][0]["position"], 2);
+    world.stop().await;
+}
