@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+mod documents;
 mod queue;
 mod series;
 mod views;
@@ -12,6 +13,7 @@ mod views;
 use crate::compare::CompareArgs;
 use crate::report::ReportArgs;
 
+pub use documents::{DocumentsArgs, DocumentsScenario, Switch};
 pub use queue::{Durability, LogArgs, Peer, QueueArgs, QueueScenario};
 pub use series::{Protocol, SeriesArgs, SeriesPeer, SeriesScenario};
 pub(crate) use views::QUERIES_MAX;
@@ -33,6 +35,8 @@ pub enum BenchCommand {
     Series(SeriesArgs),
     /// Views of queries: what a refresh takes, what writers pay, how far behind they are
     Views(ViewsArgs),
+    /// Documents: JSON that refers to other JSON, written and read
+    Documents(DocumentsArgs),
     /// The log under every queue, beside the bare disk
     Log(LogArgs),
     /// Load any PostgreSQL with the transactions of a workload file
@@ -51,6 +55,7 @@ impl BenchCommand {
             Self::Queue(args) => args.run.server.as_deref(),
             Self::Series(args) => args.run.server.as_deref(),
             Self::Views(args) => args.run.server.as_deref(),
+            Self::Documents(args) => args.run.server.as_deref(),
             Self::Sql(args) => args.run.server.as_deref(),
             Self::Log(_) | Self::Compare(_) | Self::Report(_) => None,
         }

@@ -48,6 +48,7 @@ pub use server::Door;
 
 use cli::BenchCommand;
 use scenarios::branches::Branches;
+use scenarios::documents::Documents;
 use scenarios::queue::Queue;
 use scenarios::series::Series;
 use scenarios::sql::Sql;
@@ -96,6 +97,11 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
         }
         BenchCommand::Views(args) => {
             let scenario = Views::new(&args)?;
+            runner::run(scenario, &args.run, global).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        BenchCommand::Documents(args) => {
+            let scenario = Documents::new(&args);
             runner::run(scenario, &args.run, global).await?;
             Ok(ExitCode::SUCCESS)
         }

@@ -1,6 +1,7 @@
 //! The scenarios, one file each.
 
 pub mod branches;
+pub mod documents;
 pub mod queue;
 pub mod series;
 pub mod sql;

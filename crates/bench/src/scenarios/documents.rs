@@ -1,0 +1,303 @@
+//! `egret bench documents`: writes and reads of JSON documents that refer to each other, over HTTP.
+//!
+//! The volume mix, and after it what one write and one read cost; other scenarios measure one thing each. At the end everything that was answered
+//! is looked for, and identities, aliases, references and bodies are compared.
+
+mod client;
+mod costs;
+mod loads;
+mod mix;
+mod site;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use self::client::{Address, Client, Pace, each};
+use self::mix::{Left, Shape};
+use self::site::Site;
+use crate::cli::{DocumentsArgs, DocumentsScenario, Switch};
+use crate::record::{Recorder, Recording, scalar};
+use crate::result::Better;
+use crate::scenario::{Measurement, Scenario};
+use crate::stage::Stage;
+
+/// How long it lasts where nobody says.
+const SECONDS: Duration = Duration::from_secs(60);
+
+/// The same of a soak.
+const SOAK_SECONDS: Duration = Duration::from_secs(1_800);
+
+/// Lines of a request of an import.
+const LINES: u32 = 1_000;
+
+/// Sessions that write where each request is a transaction of its own.
+const WRITERS_ALONE: u32 = 16;
+
+/// The scenario.
+pub struct Documents {
+    args: DocumentsArgs,
+    seconds: Duration,
+    shape: Shape,
+    site: Option<Site>,
+    /// Documents that are there beforehand: ids of things, then of items.
+    ids: Option<Arc<Ids>>,
+    run: u32,
+}
+
+#[derive(Debug, Default)]
+struct Ids {
+    things: Vec<String>,
+    items: Vec<String>,
+}
+
+/// What a load has come to.
+struct Ran {
+    recorders: Vec<Recorder>,
+    requests: u64,
+    took: Duration,
+    left: Vec<Left>,
+}
+
+impl Documents {
+    /// Takes the arguments.
+    pub fn new(args: &DocumentsArgs) -> Self {
+        let usual = match args.scenario {
+            DocumentsScenario::Soak => SOAK_SECONDS,
+            _ => SECONDS,
+        };
+        Self {
+            seconds: args.seconds.unwrap_or(usual),
+            shape: Shape {
+                references: args.references,
+                bytes: args.body_bytes,
+            },
+            args: args.clone(),
+            site: None,
+            ids: None,
+            run: 0,
+        }
+    }
+
+    fn address(&self, stage: &Stage) -> Result<Address> {
+        let site = self.site.as_ref().context("the scenario is not prepared")?;
+        let door = stage.server()?.door();
+        let url = door.url.trim_end_matches('/');
+        let Some(host) = url.strip_prefix("http://") else {
+            bail!("{url}: documents are sent by plain HTTP only");
+        };
+        Ok(Address {
+            host: host.to_owned(),
+            token: door.token.clone().unwrap_or_default(),
+            database: site.database.clone(),
+        })
+    }
+
+    /// Has all clients do something for a time.
+    async fn load(
+        &self,
+        stage: &Stage,
+        (lasts, rate): (Duration, Option<f64>),
+        origin: Instant,
+        work: impl Fn(&mut Client, u32) -> Result<Left> + Send + Sync + 'static,
+    ) -> Result<Ran> {
+        let address = self.address(stage)?;
+        let pace = Arc::new(Pace::new(lasts, rate, stage.seed));
+        let begun = Instant::now();
+        let done = each(self.args.clients, move |number| {
+            let mut client = Client::open(address.clone(), pace.clone(), origin)?;
+            let left = work(&mut client, number)?;
+            Ok((client.recorder, client.requests, left))
+        });
+        let mut ran = Ran {
+            recorders: Vec::new(),
+            requests: 0,
+            took: Duration::ZERO,
+            left: Vec::new(),
+        };
+        for (recorder, requests, left) in done.await? {
+            ran.recorders.push(recorder);
+            ran.requests += requests;
+            ran.left.push(left);
+        }
+        ran.took = begun.elapsed();
+        Ok(ran)
+    }
+
+    /// Has all clients do so many things together, as fast as they can, without noting them.
+    async fn all(
+        &self,
+        stage: &Stage,
+        count: u32,
+        work: impl Fn(&mut Client, u32) -> Result<Option<String>> + Send + Sync + 'static,
+    ) -> Result<Vec<String>> {
+        let address = self.address(stage)?;
+        let pace = Arc::new(Pace::new(Duration::ZERO, None, stage.seed));
+        let clients = self.args.clients;
+        let done = each(clients, move |number| {
+            let mut client = Client::open(address.clone(), pace.clone(), Instant::now())?;
+            let own = (number..count).step_by(clients as usize);
+            let made = own.map(|place| work(&mut client, place));
+            made.collect::<Result<Vec<_>>>()
+        });
+        Ok(done.await?.into_iter().flatten().flatten().collect())
+    }
+
+    /// What is there beforehand: things, and as many items that refer to eight of them.
+    async fn fill(&self, stage: &Stage) -> Result<Ids> {
+        let (shape, count) = (self.shape, self.args.documents / 2);
+        let things = self
+            .all(stage, count, move |client, place| {
+                let body = shape.thing(&format!("t{place}"), 'a');
+                Ok(Some(client.done("POST", "documents/things", &body)?.id))
+            })
+            .await?;
+        let items = self
+            .all(stage, count, move |client, place| {
+                let to = |at| format!("t{}", (place + at * 7) % count);
+                let body = shape.item(&format!("i{place}"), to, 'a');
+                Ok(Some(client.done("POST", "documents/items", &body)?.id))
+            })
+            .await?;
+        Ok(Ids { things, items })
+    }
+}
+
+impl Scenario for Documents {
+    const NAME: &'static str = "documents";
+
+    fn parameters(&self) -> BTreeMap<String, Value> {
+        let args = &self.args;
+        let grouping = if args.grouping == Switch::On {
+            "on"
+        } else {
+            "off"
+        };
+        let all = [
+            ("scenario", json!(args.scenario.name())),
+            ("clients", json!(args.clients)),
+            ("seconds", json!(self.seconds.as_secs_f64())),
+            ("references", json!(args.references)),
+            ("body_bytes", json!(args.body_bytes)),
+            ("rate", json!(args.rate)),
+            ("grouping", json!(grouping)),
+            ("documents", json!(args.documents)),
+        ];
+        let named = all.into_iter();
+        named
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    fn private_settings(&self) -> Vec<(String, String)> {
+        // Nobody makes branches here, so no volume for them is made either.
+        let mut settings = vec![("branches.volume".to_owned(), "copy".to_owned())];
+        if self.args.grouping == Switch::Off {
+            settings.push(("documents.group_max".to_owned(), "1".to_owned()));
+            let writers = WRITERS_ALONE.to_string();
+            settings.push(("documents.writers".to_owned(), writers));
+        }
+        settings
+    }
+
+    fn headline(&self) -> &str {
+        "requests_per_second"
+    }
+
+    async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
+        let server = stage.server()?.clone();
+        let site = Site::open(&server, self.args.references).await?;
+        let client = site.client().await?;
+        stage.subject.ask(&client, true).await?;
+        stage.subject.data_set = format!(
+            "{} documents of {} bytes with {} references",
+            self.args.documents, self.args.body_bytes, self.args.references
+        );
+        self.site = Some(site);
+        stage.progress.say("making documents");
+        self.ids = Some(Arc::new(self.fill(stage).await?));
+        client.batch_execute("VACUUM (ANALYZE)").await?;
+        client.batch_execute("CHECKPOINT").await?;
+        Ok(())
+    }
+
+    async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
+        self.run += 1;
+        let site = self.site.as_ref().context("the scenario is not prepared")?;
+        let session = site.client().await?;
+        let before = site.counts(&session).await?;
+        let window = stage.open_window(Some(self.seconds))?;
+        let origin = window.origin();
+        stage.progress.say(self.args.scenario.name());
+        let mut ran = self.main(stage, origin).await?;
+        let observed = window.close().await?;
+        let came = site.counts(&session).await?.since(before);
+        let (requests, seconds) = (ran.requests, ran.took.as_secs_f64());
+        let mut metrics = BTreeMap::new();
+        let mut add = |name: &str, unit: &str, better, value: f64, samples: u64| {
+            let metric = scalar(unit, better, value, samples);
+            metrics.insert(name.to_owned(), metric);
+        };
+        let rate = requests as f64 / seconds;
+        add("requests_per_second", "1/s", Better::Higher, rate, requests);
+        if self.args.scenario == DocumentsScenario::Import {
+            let lines = rate * f64::from(LINES);
+            add(
+                "documents_per_second",
+                "1/s",
+                Better::Higher,
+                lines,
+                requests,
+            );
+        }
+        let per = |count: i64| count as f64 / requests.max(1) as f64;
+        let (flushes, statements) = (per(came.flushes), per(came.transactions));
+        add(
+            "flushes_per_write",
+            "count",
+            Better::Lower,
+            flushes,
+            requests,
+        );
+        add(
+            "statements_per_request",
+            "count",
+            Better::Lower,
+            statements,
+            requests,
+        );
+        if self.args.scenario == DocumentsScenario::Volume {
+            stage.progress.say("reading");
+            let rate = self.reads(stage, origin, &mut ran).await?;
+            add("gets_per_second", "1/s", Better::Higher, rate, 1);
+            stage.progress.say("what one costs");
+            self.costs(stage, &mut metrics).await?;
+        }
+        stage.progress.say("looking whether all is there");
+        let (address, left) = (self.address(stage)?, Arc::new(ran.left));
+        let pace = Arc::new(Pace::new(Duration::ZERO, None, stage.seed));
+        let lost = each(1, move |_| {
+            let mut client = Client::open(address.clone(), pace.clone(), Instant::now())?;
+            let each = left.iter().map(|left| mix::lost(&mut client, left));
+            each.sum::<Result<u64>>()
+        });
+        let count = |value: u64| scalar("count", Better::Lower, value as f64, requests);
+        metrics.insert("lost".to_owned(), count(lost.await?.iter().sum()));
+        metrics.insert("fsck_errors".to_owned(), count(site.fsck().await?));
+        let mut measurement = Measurement::new(observed, Recording::merge(ran.recorders));
+        measurement.metrics = metrics;
+        measurement.workers = self.args.clients.into();
+        Ok(measurement)
+    }
+
+    async fn clean(&mut self, _stage: &mut Stage) -> Result<()> {
+        match self.site.take() {
+            // A private server is gone with its data.
+            Some(site) if !self.args.run.private => site.remove().await,
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A client: a connection on which one request follows the other.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::http1::Connection;
+use crate::record::Recorder;
+use crate::schedule::{Arrivals, Spacing, arrivals};
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    pub(super) host: String,
+    pub(super) token: String,
+    pub(super) database: String,
+}
+
+/// When requests are due, for all clients together.
+pub(super) struct Pace {
+    begin: Instant,
+    end: Instant,
+    schedule: Option<Mutex<Arrivals>>,
+}
+
+impl Pace {
+    /// From now on for so long: as many as go, or so many a second.
+    pub(super) fn new(lasts: Duration, rate: Option<f64>, seed: u64) -> Self {
+        let begin = Instant::now();
+        let schedule = rate.map(|rate| Mutex::new(arrivals(Spacing::Poisson, rate, lasts, seed)));
+        Self {
+            begin,
+            end: begin + lasts,
+            schedule,
+        }
+    }
+
+    /// When the next request is due; none: there is none any more.
+    fn next(&self) -> Option<Instant> {
+        let now = Instant::now();
+        if now >= self.end {
+            return None;
+        }
+        let Some(schedule) = &self.schedule else {
+            return Some(now);
+        };
+        let due = schedule
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next()?;
+        let due = self.begin + due;
+        std::thread::sleep(due.saturating_duration_since(now));
+        Some(due)
+    }
+}
+
+/// See the module.
+pub(super) struct Client {
+    address: Address,
+    connection: Connection,
+    pace: Arc<Pace>,
+    origin: Instant,
+    pub(super) recorder: Recorder,
+    /// Requests that were sent.
+    pub(super) requests: u64,
+}
+
+/// What was answered.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answered {
+    pub(super) status: u64,
+    /// Of a write by identity: the document.
+    pub(super) id: String,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub(super) fn open(address: Address, pace: Arc<Pace>, origin: Instant) -> Result<Self> {
+        Ok(Self {
+            connection: Connection::open(&address.host)?,
+            address,
+            pace,
+            origin,
+            recorder: Recorder::default(),
+            requests: 0,
+        })
+    }
+
+    /// Does a request when it is due, as an operation of this name; none: the time is over. An answer that is none of `expected` is a failure.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub(super) fn ask(
+        &mut self,
+        name: &'static str,
+        (method, path, body): (&str, &str, &str),
+        expected: &[u64],
+    ) -> Result<Option<Answered>> {
+        let Some(due) = self.pace.next() else {
+            return Ok(None);
+        };
+        let begun = Instant::now();
+        let answered = self.send(method, path, body)?;
+        let ended = Instant::now();
+        let [due, begun, ended] =
+            [due, begun, ended].map(|moment| moment.saturating_duration_since(self.origin));
+        self.requests += 1;
+        if expected.contains(&answered.status) {
+            self.recorder.success(name, due, begun, ended);
+        } else {
+            let cause = format!("{name} {}", answered.status);
+            self.recorder.failure(&cause, due, begun, ended);
+        }
+        Ok(Some(answered))
+    }
+
+    /// Does a request at once, without noting it.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub(super) fn send(&mut self, method: &str, path: &str, body: &str) -> Result<Answered> {
+        let Address {
+            host,
+            token,
+            database,
+        } = &self.address;
+        let kind = match path.ends_with("/import") {
+            true => "application/x-ndjson",
+            false => "application/json",
+        };
+        let sign = if path.contains('?') { '&' } else { '?' };
+        let request = format!(
+            "{method} /v1/{path}{sign}database={database} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\
+             content-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let is_write = method == "POST";
+        let (status, id) = self.connection.exchange(request.as_bytes(), |body| {
+            is_write.then(|| id_of(body)).flatten()
+        })?;
+        Ok(Answered {
+            status,
+            id: id.unwrap_or_default(),
+        })
+    }
+
+    /// The same of what has to go well.
+    ///
+    /// # Errors
+    /// It did not.
+    pub(super) fn done(&mut self, method: &str, path: &str, body: &str) -> Result<Answered> {
+        let answered = self.send(method, path, body)?;
+        let status = answered.status;
+        ensure!(status / 100 == 2, "{method} {path} was answered {status}");
+        Ok(answered)
+    }
+}
+
+/// The id in `{"id":"…"}`.
+fn id_of(body: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(body).ok()?;
+    let (_, rest) = text.split_once("\"id\":\"")?;
+    Some(rest.split('"').next()?.to_owned())
+}
+
+/// Runs a client on a thread of its own for each number, and gives what each has made of it.
+///
+/// # Errors
+/// The first that failed.
+pub(super) async fn each<T: Send + 'static>(
+    clients: u32,
+    work: impl Fn(u32) -> Result<T> + Send + Sync + 'static,
+) -> Result<Vec<T>> {
+    let work = Arc::new(work);
+    let threads: Vec<_> = (0..clients)
+        .map(|number| {
+            let work = work.clone();
+            tokio::task::spawn_blocking(move || work(number))
+        })
+        .collect();
+    let mut all = Vec::new();
+    for thread in threads {
+        all.push(thread.await.context("a client")??);
+    }
+    if all.is_empty() {
+        bail!("there are no clients");
+    }
+    Ok(all)
+}

@@ -1,0 +1,147 @@
+//! The volume mix: what a document refers to is made, then it; it and some of those are changed; it is deleted, then those. Of 22 requests 9 make
+//! documents, 4 change some and 9 delete them.
+
+use anyhow::Result;
+
+use super::client::Client;
+
+/// Of the documents that one refers to, so many are changed besides itself.
+const CHANGED: usize = 3;
+
+/// What a client has made, and has not deleted yet.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// Collection and id of documents that are there.
+    pub(super) there: Vec<(&'static str, String)>,
+    /// And of such as are gone.
+    pub(super) gone: Vec<(&'static str, String)>,
+}
+
+/// What documents look like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) references: u32,
+    pub(super) bytes: u32,
+}
+
+impl Shape {
+    /// A document that is referred to.
+    pub(super) fn thing(self, code: &str, text: char) -> String {
+        let head = format!(
+            "{{\"code\":\"{code}\",\"group\":{},\"text\":\"",
+            group(code)
+        );
+        self.filled(head, text)
+    }
+
+    /// One that refers to others.
+    pub(super) fn item(self, code: &str, to: impl Fn(u32) -> String, text: char) -> String {
+        let mut head = format!("{{\"code\":\"{code}\",\"group\":{}", group(code));
+        for at in 0..self.references {
+            head.push_str(&format!(",\"r{at}\":\"{}\"", to(at)));
+        }
+        head.push_str(",\"text\":\"");
+        self.filled(head, text)
+    }
+
+    fn filled(self, mut head: String, text: char) -> String {
+        let rest = (self.bytes as usize).saturating_sub(head.len() + 2).max(1);
+        // What compresses to nothing would be no document.
+        let mut state = head
+            .bytes()
+            .fold(u64::from(u32::from(text)), |state, byte| {
+                state.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte)
+            });
+        for _ in 0..rest {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            head.push(char::from(b'a' + (state >> 59) as u8 % 26));
+        }
+        head.push_str("\"}");
+        head
+    }
+}
+
+fn group(code: &str) -> u64 {
+    code.bytes().fold(7_u64, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(byte.into())
+    }) % 1_000
+}
+
+/// Goes on until the time is over.
+///
+/// # Errors
+/// When the connection is lost.
+pub(super) fn run(client: &mut Client, shape: Shape, number: u32) -> Result<Left> {
+    let mut left = Left::default();
+    for round in 0_u64.. {
+        left.gone.clear();
+        let own = format!("c{number}-{round}");
+        if !cycle(client, shape, &own, &mut left)? {
+            break;
+        }
+    }
+    Ok(left)
+}
+
+/// Whether there was time for all of it.
+fn cycle(client: &mut Client, shape: Shape, own: &str, left: &mut Left) -> Result<bool> {
+    let code = |at: u32| format!("{own}-{at}");
+    let mut make = |client: &mut Client, collection: &'static str, body: &str| {
+        let path = format!("documents/{collection}");
+        let answered = client.ask("insert", ("POST", &path, body), &[201])?;
+        if let Some(answered) = answered.as_ref().filter(|answered| answered.status == 201) {
+            left.there.push((collection, answered.id.clone()));
+        }
+        anyhow::Ok(answered.is_some())
+    };
+    for at in 0..shape.references {
+        if !make(client, "things", &shape.thing(&code(at), 'a'))? {
+            return Ok(false);
+        }
+    }
+    if !make(client, "items", &shape.item(own, code, 'a'))? {
+        return Ok(false);
+    }
+    let last = left.there.len() - 1;
+    let changed = (last.saturating_sub(CHANGED)..=last).rev();
+    for place in changed {
+        let (collection, id) = &left.there[place];
+        let body = match *collection {
+            "items" => shape.item(own, code, 'b'),
+            _ => shape.thing(&code(place as u32), 'b'),
+        };
+        let path = format!("documents/{collection}/{id}");
+        if client
+            .ask("update", ("PUT", &path, &body), &[204])?
+            .is_none()
+        {
+            return Ok(false);
+        }
+    }
+    while let Some((collection, id)) = left.there.last() {
+        let path = format!("documents/{collection}/{id}");
+        let Some(answered) = client.ask("delete", ("DELETE", &path, ""), &[204])? else {
+            return Ok(false);
+        };
+        let one = left.there.pop();
+        left.gone.extend(one.filter(|_| answered.status == 204));
+    }
+    Ok(true)
+}
+
+/// How many documents are not what was answered: there and gone, or gone and there.
+///
+/// # Errors
+/// When the connection is lost.
+pub(super) fn lost(client: &mut Client, left: &Left) -> Result<u64> {
+    let mut lost = 0;
+    for (all, wanted) in [(&left.there, 200), (&left.gone, 404)] {
+        for (collection, id) in all {
+            let answered = client.send("GET", &format!("documents/{collection}/{id}"), "")?;
+            lost += u64::from(answered.status != wanted);
+        }
+    }
+    Ok(lost)
+}
