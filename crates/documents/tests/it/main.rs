@@ -5,6 +5,7 @@ mod bulk;
 mod changes;
 mod declarations;
 mod kept;
+mod model;
 mod once;
 mod queries;
 mod races;

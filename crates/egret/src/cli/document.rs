@@ -142,6 +142,10 @@ pub struct ImportDocuments {
     /// Write lines that are refused to this file, each with why
     #[arg(long, value_name = "FILE")]
     pub refused: Option<PathBuf>,
+    /// Write what refused lines refer to and is not there to files of this directory, DIR/COLLECTION.ndjson: documents
+    /// with nothing but their identity
+    #[arg(long, value_name = "DIR")]
+    pub missing: Option<PathBuf>,
     /// Wait for no disk: a crash of PostgreSQL may take back the last second, and the import is begun anew
     #[arg(long)]
     pub relaxed: bool,

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod history;
+mod reasons;
 mod subscription;
 mod tail;
 

@@ -1,5 +1,7 @@
 //! Documents with the whole program, beside a server of somebody else's: over HTTP, and `egret collection …` and `egret document …`.
 
+mod refused;
+
 use std::io::Write;
 use std::process::Stdio;
 

@@ -1,6 +1,5 @@
 //! `egret document import` and `egret document export`: many documents, a line for each.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -10,8 +9,9 @@ use futures_util::stream::FuturesOrdered;
 use futures_util::{StreamExt, TryStreamExt};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
+use super::reasons::{Problem, Reasons, Reference};
 use super::{borrowed, queried};
 use crate::api::{Api, Raw};
 use crate::cli::{ImportDocuments, Place};
@@ -100,59 +100,6 @@ struct Answer {
 struct Refused {
     line: u64,
     problem: Problem,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-struct Problem {
-    code: String,
-    detail: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    references: Vec<Reference>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    violations: Vec<Json>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-struct Reference {
-    reference: String,
-    to: String,
-    identity: Json,
-}
-
-/// Why lines were refused, and how many: by the code, and by what a reference is to.
-#[derive(Debug, Default)]
-struct Reasons(BTreeMap<(String, String), (u64, BTreeSet<String>)>);
-
-impl Reasons {
-    fn add(&mut self, problem: &Problem) {
-        let mut said = BTreeSet::new();
-        for reference in &problem.references {
-            let to = format!("{} in {}", reference.reference, reference.to);
-            let reason = self
-                .0
-                .entry((problem.code.clone(), to.clone()))
-                .or_default();
-            // A line counts once, whatever it names there.
-            reason.0 += u64::from(said.insert(to));
-            reason.1.insert(reference.identity.to_string());
-        }
-        if problem.references.is_empty() {
-            let reason = self.0.entry((problem.code.clone(), String::new()));
-            reason.or_default().0 += 1;
-        }
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let each = self.0.iter();
-        each.map(|((code, to), (lines, names))| match to.as_str() {
-            "" => format!("{lines} lines: {code}"),
-            to => format!(
-                "{lines} lines: {code}, {to}: {} of them are not there",
-                names.len()
-            ),
-        })
-        .collect()
-    }
 }
 
 /// An import on its way.
@@ -251,7 +198,7 @@ fn open(path: &Path, kept: Option<u64>) -> Result<File, Failure> {
     opened().map_err(|error| unusable(path, &error))
 }
 
-fn unusable(path: &Path, error: &io::Error) -> Failure {
+pub(super) fn unusable(path: &Path, error: &io::Error) -> Failure {
     Failure::usage(format!("{}: {error}", path.display()))
 }
 
@@ -422,6 +369,9 @@ impl Import<'_> {
     fn finish(mut self) -> Result<(), Failure> {
         if let (Some(mut file), Some(path)) = (self.refused.take(), &self.command.refused) {
             file.flush().map_err(|error| unusable(path, &error))?;
+        }
+        if let Some(directory) = &self.command.missing {
+            self.reasons.write(directory)?;
         }
         if let Some(path) = self.command.state() {
             // Most imports leave none.

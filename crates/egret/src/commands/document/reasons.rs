@@ -1,0 +1,96 @@
+//! Why lines of an import were refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+
+use super::bulk::unusable;
+use crate::failure::Failure;
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Problem {
+    pub(super) code: String,
+    detail: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) references: Vec<Reference>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    violations: Vec<Json>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Reference {
+    reference: String,
+    pub(super) to: String,
+    identity: Json,
+}
+
+/// Why lines were refused, and how many: by the code, and by what a reference is to.
+#[derive(Debug, Default)]
+pub(super) struct Reasons {
+    by_code: BTreeMap<(String, String), (u64, BTreeSet<String>)>,
+    /// What is not there, by collection: documents with nothing but their identity.
+    missing: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Reasons {
+    pub(super) fn add(&mut self, problem: &Problem) {
+        let mut said = BTreeSet::new();
+        for reference in &problem.references {
+            let to = format!("{} in {}", reference.reference, reference.to);
+            let missing = self.missing.entry(reference.to.clone()).or_default();
+            missing.insert(reference.stub().to_string());
+            let reason = self
+                .by_code
+                .entry((problem.code.clone(), to.clone()))
+                .or_default();
+            // A line counts once, whatever it names there.
+            reason.0 += u64::from(said.insert(to));
+            reason.1.insert(reference.identity.to_string());
+        }
+        if problem.references.is_empty() {
+            let reason = self.by_code.entry((problem.code.clone(), String::new()));
+            reason.or_default().0 += 1;
+        }
+    }
+
+    /// Writes what is not there, a file for each collection.
+    pub(super) fn write(&self, directory: &Path) -> Result<(), Failure> {
+        for (collection, documents) in &self.missing {
+            let path = directory.join(format!("{collection}.ndjson"));
+            let lines: String = documents.iter().map(|one| format!("{one}\n")).collect();
+            let written = std::fs::create_dir_all(directory);
+            written
+                .and_then(|()| std::fs::write(&path, lines))
+                .map_err(|error| unusable(&path, &error))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn lines(&self) -> Vec<String> {
+        let each = self.by_code.iter();
+        each.map(|((code, to), (lines, names))| match to.as_str() {
+            "" => format!("{lines} lines: {code}"),
+            to => format!(
+                "{lines} lines: {code}, {to}: {} of them are not there",
+                names.len()
+            ),
+        })
+        .collect()
+    }
+}
+
+impl Reference {
+    /// A document with nothing but the identity that is named.
+    fn stub(&self) -> Json {
+        let mut stub = json!({});
+        for (pointer, value) in self.identity.as_object().into_iter().flatten() {
+            let names = pointer.split('/').skip(1);
+            let names = names.map(|name| name.replace("~1", "/").replace("~0", "~"));
+            let place = names.fold(&mut stub, |place, name| &mut place[name]);
+            *place = value.clone();
+        }
+        stub
+    }
+}
