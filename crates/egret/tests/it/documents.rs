@@ -1,5 +1,6 @@
 //! Documents with the whole program, beside a server of somebody else's: over HTTP, and `egret collection …` and `egret document …`.
 
+mod crash;
 mod refused;
 
 use std::io::Write;
