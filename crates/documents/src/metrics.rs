@@ -25,6 +25,10 @@ pub struct Metrics {
     pub writes: Family<Outcome, Counter>,
     /// How many writes were on their way together.
     pub group_writes: Histogram,
+    /// How long writes waited for their group, in seconds.
+    pub wait: Histogram,
+    /// Writes that had to wait for another one that they conflict with.
+    pub deferred: Counter,
 }
 
 impl Metrics {
@@ -33,6 +37,8 @@ impl Metrics {
         let metrics = Self {
             writes: Family::default(),
             group_writes: Histogram::new((0..10).map(|power| f64::from(1 << power))),
+            wait: Histogram::new((0..14).map(|power| 0.000_1 * f64::from(1 << power))),
+            deferred: Counter::default(),
         };
         registry.register(
             "egret_documents_writes",
@@ -43,6 +49,16 @@ impl Metrics {
             "egret_documents_group_writes",
             "Writes that were looked up and written together",
             metrics.group_writes.clone(),
+        );
+        registry.register(
+            "egret_documents_wait_seconds",
+            "How long writes waited until their group began",
+            metrics.wait.clone(),
+        );
+        registry.register(
+            "egret_documents_deferred",
+            "Writes that had to wait for another one that they conflict with",
+            metrics.deferred.clone(),
         );
         metrics
     }

@@ -8,7 +8,7 @@ mod lookup;
 mod names;
 pub mod reader;
 mod rename;
-mod session;
+pub(crate) mod session;
 pub mod step;
 pub mod sweeper;
 pub mod teller;

@@ -11,4 +11,6 @@ pub mod query;
 pub mod read;
 pub mod subscriptions;
 pub mod sweep;
+#[cfg(test)]
+mod traps;
 pub mod write;

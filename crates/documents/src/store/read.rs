@@ -13,13 +13,14 @@ use crate::model::{CollectionId, DocumentId, Done, Written};
 /// The columns of a document in every statement that gives documents, from the second on.
 pub(super) const COLUMNS: &str = "d.collection_id, d.id, d.version, d.targets, d.body, d.modified_at, d.created_by, d.modified_by, d.trace_id";
 
-/// Documents by identities.
+/// Documents by identities. What is looked up of each comes after it is found (`OFFSET 0`), whatever the planner thinks of a table that was small.
 pub fn by_alias_sql() -> String {
     format!(
         "SELECT w.place::integer, {COLUMNS} \
          FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
-         JOIN egret.document_alias AS a ON a.tenant_id = w.tenant_id AND a.alias = w.alias \
-         JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.collection_id = a.collection_id AND d.number = a.number"
+         CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a \
+         CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \
+             WHERE d.tenant_id = w.tenant_id AND d.collection_id = a.collection_id AND d.number = a.number OFFSET 0) AS d"
     )
 }
 
@@ -28,14 +29,15 @@ pub fn by_number_sql() -> String {
     format!(
         "SELECT w.place::integer, {COLUMNS} \
          FROM unnest($1::integer[], $2::integer[], $3::bigint[]) WITH ORDINALITY AS w (tenant_id, collection_id, number, place) \
-         JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.collection_id = w.collection_id AND d.number = w.number"
+         CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \
+             WHERE d.tenant_id = w.tenant_id AND d.collection_id = w.collection_id AND d.number = w.number OFFSET 0) AS d"
     )
 }
 
 /// The numbers of documents by identities.
 pub const RESOLVE: &str = "SELECT w.place::integer, a.number \
      FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
-     JOIN egret.document_alias AS a ON a.tenant_id = w.tenant_id AND a.alias = w.alias";
+     CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a";
 
 /// Who refers to documents: for each the first, and how many there are, of which no more are counted than one over a limit. A document that
 /// refers to itself does not count, nor do those that let go what they refer to.
@@ -46,18 +48,19 @@ pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.colle
          WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number AND e.source <> ALL ($5) LIMIT $4::bigint + 1) AS e) AS counted \
      CROSS JOIN LATERAL (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
          WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number AND e.source <> ALL ($5) ORDER BY e.source LIMIT $3::bigint) AS first \
-     JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source";
+     CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \
+         WHERE d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source OFFSET 0) AS d";
 
 /// The answers of requests that came before.
 pub const ANSWERS: &str = "SELECT w.place::integer, r.print, r.kinds, r.ids, r.versions \
      FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, key, place) \
-     JOIN egret.document_request AS r ON r.tenant_id = w.tenant_id AND r.key = w.key";
+     CROSS JOIN LATERAL (SELECT * FROM egret.document_request AS r WHERE r.tenant_id = w.tenant_id AND r.key = w.key OFFSET 0) AS r";
 
 /// The last versions of documents that are deleted.
 pub const DELETED: &str = "SELECT w.place::integer, v.version \
      FROM unnest($1::integer[], $2::integer[], $3::bigint[]) WITH ORDINALITY AS w (tenant_id, collection_id, number, place) \
-     JOIN egret.document_version AS v ON v.tenant_id = w.tenant_id AND v.collection_id = w.collection_id AND v.number = w.number \
-     WHERE v.is_deleted";
+     CROSS JOIN LATERAL (SELECT v.version FROM egret.document_version AS v \
+         WHERE v.tenant_id = w.tenant_id AND v.collection_id = w.collection_id AND v.number = w.number AND v.is_deleted OFFSET 0) AS v";
 
 /// What a request was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -299,7 +302,8 @@ pub fn referring_sql() -> String {
     format!(
         "SELECT 1, {COLUMNS} FROM (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
              WHERE e.tenant_id = $1 AND e.target = $2 AND e.source > $3 ORDER BY e.source LIMIT $4) AS e \
-         JOIN egret.document AS d ON d.tenant_id = $1 AND d.collection_id = e.collection_id AND d.number = e.source ORDER BY e.source"
+         CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \
+             WHERE d.tenant_id = $1 AND d.collection_id = e.collection_id AND d.number = e.source OFFSET 0) AS d ORDER BY e.source"
     )
 }
 

@@ -9,7 +9,7 @@ use crate::store::read::{self, Answered, Counted, Stored};
 use crate::store::write::{self, Writes};
 
 /// Plans are made once, for any number of documents: rows are found by their keys, however few there are at the moment.
-const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
+pub(crate) const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
     SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; SET max_parallel_workers_per_gather = 0";
 
 /// See the module.

@@ -1,6 +1,7 @@
 //! Writes of a group on their way: what becomes of them, and what is written for them.
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::catalogue::Catalogue;
 use super::names::Names;
@@ -28,6 +29,8 @@ pub struct Pending {
     pub asked: Vec<Asked>,
     /// How.
     pub manner: Manner,
+    /// Since when it waits.
+    pub since: Instant,
     /// Who waits.
     pub reply: oneshot::Sender<Told>,
     /// Somebody who wants nothing written by anybody, for as long as he keeps what he is given.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
 
 use super::catalogue::Catalogue;
 use super::ids::Ids;
@@ -137,6 +138,7 @@ impl Writer {
         let pending = Pending {
             asked: Vec::new(),
             manner: Manner::default(),
+            since: Instant::now(),
             reply,
             alone: Some(alone),
         };
@@ -175,6 +177,7 @@ impl Writer {
                     Pending {
                         asked,
                         manner,
+                        since: Instant::now(),
                         reply,
                         alone,
                     },
@@ -230,6 +233,10 @@ impl Writer {
             }
             let weight: usize = group.iter().map(|taken| taken.weight).sum();
             self.metrics.group_writes.observe(weight as f64);
+            for taken in &group {
+                let waited = taken.write.since.elapsed();
+                self.metrics.wait.observe(waited.as_secs_f64());
+            }
             // Another session may find more.
             self.work.notify_one();
             self.carry_out(session, epoch, group).await?;
@@ -332,7 +339,10 @@ impl Writer {
             }
             match schedule.claim(taken.ticket, more.clone()) {
                 true => left.push(Step::new(taken, met, answered)),
-                false => schedule.put_back(taken, more),
+                false => {
+                    self.metrics.deferred.inc();
+                    schedule.put_back(taken, more);
+                }
             }
         }
         left

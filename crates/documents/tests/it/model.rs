@@ -134,11 +134,15 @@ impl Model {
         }
     }
 
-    /// What a body refers to; with it a document may get this code, and lose another.
+    /// What a body refers to; with it a document may get this code, and lose another. One that refers to itself does so by the new one from then on,
+    /// even where what was sent has the old one.
     fn targets(&self, body: &Body, moved: Option<(Uuid, u64)>) -> Option<BTreeSet<Uuid>> {
         let resolve = |code: &u64| match moved {
             Some((id, _)) if *code == body.code => Some(id),
-            Some((_, old)) if *code == old => None,
+            Some((id, old)) if *code == old => {
+                let is_own = self.nodes[&id].targets.contains(&id);
+                is_own.then_some(id)
+            }
             _ => self.codes.get(code).copied(),
         };
         body.refs.iter().map(resolve).collect()
@@ -146,7 +150,7 @@ impl Model {
 
     /// Does what was told. Returns the other documents that change with it, with their versions.
     fn apply(&mut self, asked: &Asked, id: Uuid) -> Vec<(Uuid, i32)> {
-        let body = match asked {
+        let mut body = match asked {
             Asked::Delete(_) => {
                 let node = self.nodes.remove(&id).unwrap();
                 self.codes.remove(&node.body.code);
@@ -160,6 +164,9 @@ impl Model {
         let version = self.nodes.get(&id).map_or(1, |node| node.version + 1);
         if let Some((_, old)) = moved {
             self.codes.remove(&old);
+            let refs = body.refs.iter_mut();
+            refs.filter(|code| **code == old)
+                .for_each(|code| *code = body.code);
         }
         self.codes.insert(body.code, id);
         let node = Node {

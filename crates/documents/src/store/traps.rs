@@ -1,0 +1,121 @@
+//! What once was slow elsewhere, and is to stay away here: statements that look into every partition, reads that take a transaction's number,
+//! indexes that are there twice.
+
+use egret_postgres::test_support::TestDatabase;
+use egret_postgres::tokio_postgres::{Client, SimpleQueryMessage};
+use serde_json::Value;
+
+use super::{install, read, write};
+use crate::worker::session::SETTINGS;
+
+async fn installed(version: u32) -> (TestDatabase, Client) {
+    let database = TestDatabase::create(version).await;
+    let mut client = database.connect().await;
+    install::install(&mut client, 16, false).await.unwrap();
+    client.batch_execute(SETTINGS).await.unwrap();
+    let rows = "INSERT INTO egret.document_tenant (name) VALUES ('default');
+        INSERT INTO egret.document SELECT 1, 1, i, gen_random_uuid(), 1, now(), NULL, NULL, NULL, ARRAY[i % 7], '{}' FROM generate_series(1, 2000) AS i;
+        INSERT INTO egret.document_alias SELECT 1, 1, md5(i::text)::uuid, i FROM generate_series(1, 2000) AS i;
+        INSERT INTO egret.document_edge SELECT 1, 1, i % 7, i FROM generate_series(1, 2000) AS i";
+    client.batch_execute(rows).await.unwrap();
+    (database, client)
+}
+
+/// What a statement that was prepared does for these values.
+async fn plan(client: &Client, sql: &str, values: &str) -> Value {
+    let prepare = format!("DEALLOCATE ALL; PREPARE asked AS {sql}");
+    client.batch_execute(&prepare).await.unwrap();
+    let explain = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE asked ({values})");
+    let told = client.simple_query(&explain).await.unwrap();
+    let row = told.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    serde_json::from_str(row.unwrap()).unwrap()
+}
+
+/// The relations that were really looked at, each with how it was.
+fn visited(plan: &Value, found: &mut Vec<(String, String)>) {
+    match plan {
+        Value::Object(node) => {
+            let ran = node.get("Actual Loops").and_then(Value::as_f64);
+            if let (Some(relation), true) = (node.get("Relation Name"), ran > Some(0.0)) {
+                let text = |value: &Value| value.as_str().unwrap().to_owned();
+                found.push((text(relation), text(&node["Node Type"])));
+            }
+            node.values().for_each(|value| visited(value, found));
+        }
+        Value::Array(all) => all.iter().for_each(|value| visited(value, found)),
+        _ => {}
+    }
+}
+
+async fn looked_at(client: &Client, sql: &str, values: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    visited(&plan(client, sql, values).await, &mut found);
+    assert!(
+        found.iter().all(|(_, how)| how.contains("Index")),
+        "{sql}\n{found:?}"
+    );
+    let mut names: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[tokio::test]
+async fn what_looks_for_one_row_looks_into_one_partition_by_an_index() {
+    for (version, is_known) in [(15, false), (15, true), (18, false), (18, true)] {
+        let (_database, client) = installed(version).await;
+        if is_known {
+            client.batch_execute("ANALYZE").await.unwrap();
+        }
+        let alias = "'{1}', ARRAY[md5('5')::uuid]";
+        let count = async |sql: &str, values: &str| looked_at(&client, sql, values).await.len();
+        assert_eq!(
+            count(&read::by_number_sql(), "'{1}', '{1}', '{5}'").await,
+            1
+        );
+        assert_eq!(count(read::RESOLVE, alias).await, 1);
+        // One of names, one of documents.
+        assert_eq!(count(&read::by_alias_sql(), alias).await, 2);
+        // One of edges, and the documents that are named.
+        let named = "'{1}', '{3}', 1, 10, '{}'";
+        assert_eq!(count(read::REFERRERS, named).await, 2);
+        assert_eq!(count(&read::referring_sql(), "1, 3, 0, 1").await, 2);
+        assert_eq!(count(read::ANSWERS, alias).await, 1);
+        assert_eq!(count(read::DELETED, "'{1}', '{1}', '{5}'").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn reads_take_no_transaction_number_and_nothing_is_temporary() {
+    let (_database, client) = installed(18).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    for (sql, values) in [
+        (read::by_number_sql(), "'{1}', '{1}', '{5}'"),
+        (read::by_alias_sql(), "'{1}', ARRAY[md5('5')::uuid]"),
+        (read::referring_sql(), "1, 3, 0, 10"),
+        (read::REFERRERS.to_owned(), "'{1}', '{3}', 20, 10, '{}'"),
+    ] {
+        plan(&client, &sql, values).await;
+    }
+    let number = "SELECT pg_current_xact_id_if_assigned() IS NULL";
+    let is_none: bool = client.query_one(number, &[]).await.unwrap().get(0);
+    assert!(is_none);
+    client.batch_execute("COMMIT").await.unwrap();
+    let temporary = "SELECT count(*) FROM pg_class WHERE relpersistence = 't'";
+    let temporary: i64 = client.query_one(temporary, &[]).await.unwrap().get(0);
+    assert_eq!(temporary, 0);
+    assert!(write::write_sql().starts_with("SELECT egret.document_write("));
+}
+
+#[tokio::test]
+async fn no_index_is_there_twice() {
+    let (_database, client) = installed(18).await;
+    let twice = "SELECT count(*) FROM pg_index AS a JOIN pg_index AS b ON a.indrelid = b.indrelid AND a.indexrelid < b.indexrelid \
+             AND a.indkey::text = b.indkey::text AND coalesce(pg_get_expr(a.indpred, a.indrelid), '') = coalesce(pg_get_expr(b.indpred, b.indrelid), '') \
+         JOIN pg_class AS c ON c.oid = a.indrelid WHERE c.relnamespace = 'egret'::regnamespace";
+    let twice: i64 = client.query_one(twice, &[]).await.unwrap().get(0);
+    assert_eq!(twice, 0);
+}
