@@ -11,6 +11,7 @@ pub mod query;
 pub mod read;
 pub mod subscriptions;
 pub mod sweep;
-#[cfg(test)]
-mod traps;
 pub mod write;
+
+#[cfg(test)]
+mod tests;
