@@ -118,6 +118,7 @@ impl Documents {
             wanted.after,
         )
         .await?;
+        kept.teller.look();
         Ok(Subscribed {
             name: wanted.name,
             collection: wanted.collection,

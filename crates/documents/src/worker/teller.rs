@@ -11,7 +11,7 @@ use egret_base::{TaskRequest, TaskSink, Timestamp};
 use egret_postgres::tokio_postgres::Client;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::catalogue::Catalogue;
@@ -25,8 +25,11 @@ use crate::store::subscriptions::{self, Destination, Subscription};
 /// Groups that are read at a time.
 const GROUPS_TOGETHER: i64 = 50;
 
-/// How soon is looked again where nobody says that there is more.
+/// How soon is looked again where something failed, or is not known.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How soon is looked whether somebody is to be told whom another Egret has been asked to tell.
+const LOOK_FOR_NEW: Duration = Duration::from_secs(30);
 
 /// How long one POST may take.
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,6 +59,20 @@ pub struct Teller {
     tasks: Option<Arc<dyn TaskSink>>,
     client: reqwest::Client,
     failed: Mutex<HashMap<Key, Failed>>,
+    look: Notify,
+}
+
+/// Who has been told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// It is not known.
+    Unknown,
+    /// There is nobody.
+    Nobody,
+    /// Some, and there is more.
+    Some,
+    /// All there is, or what failed comes later.
+    All,
 }
 
 impl Teller {
@@ -83,6 +100,7 @@ impl Teller {
             tasks,
             client,
             failed: Mutex::default(),
+            look: Notify::new(),
         })
     }
 
@@ -95,42 +113,57 @@ impl Teller {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// There may be somebody new to be told.
+    pub fn look(&self) {
+        self.look.notify_one();
+    }
+
     /// Tells all, again and again, until everything stops.
     pub async fn tell(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut reached = self.keeper.writer.reached();
+        let mut client = None;
         while !*stopping.borrow() {
             reached.mark_unchanged();
-            let mut is_more = false;
+            let mut told = Told::Unknown;
             if self.keeper.standing() == Standing::Owner {
                 tokio::select! {
                     _ = stopping.changed() => break,
-                    told = self.once() => match told {
-                        Ok(more) => is_more = more,
+                    done = self.once(&mut client) => match done {
+                        Ok(done) => told = done,
                         Err(error) => {
                             let database = &self.keeper.database;
                             tracing::warn!(%error, database, "nobody is told what becomes of documents");
+                            client = None;
                         }
                     }
                 }
             }
-            if !is_more {
-                tokio::select! {
-                    _ = stopping.changed() => break,
-                    _ = reached.changed() => {}
-                    () = tokio::time::sleep(LOOK) => {}
-                }
+            let patience = match told {
+                Told::Some => continue,
+                Told::Nobody => LOOK_FOR_NEW,
+                Told::All | Told::Unknown => LOOK,
+            };
+            tokio::select! {
+                _ = stopping.changed() => break,
+                // Nobody asks for what changes where nobody is told.
+                _ = reached.changed(), if told == Told::All => {}
+                () = self.look.notified() => {}
+                () = tokio::time::sleep(patience) => {}
             }
         }
     }
 
-    /// Tells each the next that there is. Returns whether there may be more.
-    async fn once(&self) -> Result<bool, DocumentsError> {
-        let client = self.keeper.client().await?;
-        let all = subscriptions::all(&client).await?;
+    /// Tells each the next that there is.
+    async fn once(&self, client: &mut Option<Client>) -> Result<Told, DocumentsError> {
+        let client = match client {
+            Some(client) if !client.is_closed() => client,
+            client => client.insert(self.keeper.client().await?),
+        };
+        let all = subscriptions::all(client).await?;
         if all.is_empty() {
-            return Ok(false);
+            return Ok(Told::Nobody);
         }
-        let names = collections::tenants(&client).await?;
+        let names = collections::tenants(client).await?;
         let names: HashMap<i32, String> =
             names.into_iter().map(|(name, id)| (id.0, name)).collect();
         let now = Instant::now();
@@ -138,13 +171,19 @@ impl Teller {
             let failed = self.failed(one.tenant, &one.name);
             failed.is_none_or(|failed| failed.again <= now)
         };
-        let due = all.iter().filter(|one| is_due(one)).map(|one| async {
+        let client = &*client;
+        let due = all.iter().filter(|one| is_due(one)).map(|one| {
             let tenant = names.get(&one.tenant).map_or("", String::as_str);
-            let told = self.tell_one(&client, one, tenant).await;
-            self.note(one, &told);
-            told.unwrap_or(false)
+            async move {
+                let told = self.tell_one(client, one, tenant).await;
+                self.note(one, &told);
+                told.unwrap_or(false)
+            }
         });
-        Ok(join_all(due).await.contains(&true))
+        match join_all(due).await.contains(&true) {
+            true => Ok(Told::Some),
+            false => Ok(Told::All),
+        }
     }
 
     fn note(&self, one: &Subscription, told: &Result<bool, String>) {
