@@ -15,6 +15,7 @@ pub mod limit;
 pub mod parts;
 pub mod rhythm;
 pub mod settings;
+pub mod signature;
 pub mod task;
 mod value;
 
@@ -23,4 +24,5 @@ pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use error::{Coded, Kind};
 pub use limit::{Limit, LimitExceeded};
 pub use rhythm::{Rhythm, RhythmError};
+pub use signature::{SIGNATURE_HEADER, Signer};
 pub use task::{TaskReceipt, TaskRefused, TaskRequest, TaskSink};

@@ -42,6 +42,7 @@ async fn main() {
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         tasks: None,
+        signer: None,
     };
     let documents = Documents::new(options, &mut Registry::default());
     let caller = Caller {

@@ -7,6 +7,7 @@ pub mod keeper;
 mod lookup;
 mod names;
 pub mod reader;
+pub mod rebuild;
 mod rename;
 pub(crate) mod session;
 pub mod step;

@@ -1,18 +1,25 @@
 //! Declares collections.
+//!
+//! What documents are already is what a changed definition says, or it is refused with those that are not. That is looked at while others write;
+//! what they write meanwhile is looked at again when nobody does, and only then the definition holds.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use egret_postgres::tokio_postgres::Transaction;
+use egret_postgres::tokio_postgres::GenericClient;
 
 use super::{Caller, Documents};
 use crate::core::collection::Collection;
 use crate::core::compatibility::Changes;
-use crate::core::definition;
+use crate::core::definition::{self, Definitions};
 use crate::core::group::Declared;
 use crate::error::DocumentsError;
-use crate::model::{CollectionName, Violation};
-use crate::store::{collections, indexes, install};
+use crate::model::{CollectionId, CollectionName, DocumentId};
+use crate::store::rebuild::{self, Row};
+use crate::store::{collections, feed, indexes, install, owner};
 use crate::worker::catalogue::Catalogue;
+use crate::worker::rebuild::{Offending, PAGE, Rebuild, Redefined, refuse};
+use crate::worker::session::SETTINGS;
 
 /// What became of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,11 +57,17 @@ impl Documents {
         let mut client = options.databases.client(&database).await?;
         let config = &options.config;
         install::install(&mut client, config.partitions, config.strict_foreign_keys).await?;
+        client.batch_execute(SETTINGS).await?;
         let kept = self.keep(&database).await?;
+        let before = Catalogue::read(&client).await?;
+        let ahead = Ahead::look(&client, &before, &before.definitions.with(given.clone())?).await?;
         // What is there stays as it was seen, and what comes later is what the new definition says.
         let alone = kept.keeper.writer.alone().await?;
         let transaction = client.transaction().await?;
         collections::lock(&transaction).await?;
+        if !owner::stays(&transaction, alone.epoch).await? {
+            return Err(DocumentsError::Unreachable);
+        }
         let before = Catalogue::read(&transaction).await?;
         let names: Vec<CollectionName> = given
             .iter()
@@ -65,27 +78,30 @@ impl Documents {
         if all.iter().count() > collections_max {
             return Err(DocumentsError::TooManyCollections { collections_max });
         }
+        let redefined = redefined(&before, &all)?;
+        refuse(redefined.iter().flat_map(|one| one.changes.refused()))?;
+        let mut look = Look::new(&transaction);
+        for one in redefined.iter().filter(|one| one.changes.is_of_bodies()) {
+            look.redefined(one, ahead.up_to(one)).await?;
+        }
+        look.outcome()?;
+        let mut rebuild = Rebuild::new(&transaction, &all, &before, &redefined)?;
+        rebuild.run().await?;
         let mut applied = Vec::new();
-        for name in names {
-            let Some(definition) = all.get(&name) else {
-                continue;
-            };
-            let outcome = match before.declared(&name) {
+        for definition in names.iter().filter_map(|name| all.get(name)) {
+            let name = &definition.collection;
+            let outcome = match before.declared(name) {
                 None => Outcome::Created,
                 Some(old) if old.collection.definition().source == definition.source => {
                     Outcome::Unchanged
                 }
-                Some(old) => {
-                    let new = Collection::of(&all, definition)?;
-                    check(&transaction, &old, &new).await?;
-                    Outcome::Changed
-                }
+                Some(_) => Outcome::Changed,
             };
             if outcome != Outcome::Unchanged {
-                collections::remember(&transaction, &name, &definition.source).await?;
+                collections::remember(&transaction, name, &definition.source).await?;
             }
             applied.push(Applied {
-                collection: name,
+                collection: name.clone(),
                 outcome,
             });
         }
@@ -93,62 +109,164 @@ impl Documents {
         transaction.commit().await?;
         let wanted = catalogue.indexes();
         kept.keeper.writer.set_catalogue(catalogue);
+        // Documents may be called differently.
+        kept.keeper.writer.forget_names();
         drop(alone);
         indexes::reconcile(&client, &wanted).await?;
         Ok(applied)
     }
 }
 
-/// Documents that are read at a time.
-const PAGE: i64 = 1_000;
-
-/// Documents that are named where they are not what a definition says.
-const NAMED_MAX: usize = 20;
-
-/// Fails where documents that are there are not what a changed definition says.
-async fn check(
-    transaction: &Transaction<'_>,
-    old: &Declared,
-    new: &Collection,
-) -> Result<(), DocumentsError> {
-    let changes = Changes::between(&old.collection, new);
-    let has_documents = collections::has_documents(transaction, old.id).await?;
-    let mut violations = changes.refused(has_documents);
-    if has_documents && violations.is_empty() && (changes.schema || !changes.query_added.is_empty())
-    {
-        violations = offending(transaction, old, new).await?;
+/// The collections that are not what they were.
+fn redefined(before: &Catalogue, all: &Definitions) -> Result<Vec<Redefined>, DocumentsError> {
+    let mut redefined = Vec::new();
+    for definition in all.iter() {
+        let Some(old) = before.declared(&definition.collection) else {
+            continue;
+        };
+        let collection = Collection::of(all, definition)?;
+        let changes = Changes::between(&old.collection, &collection);
+        if !changes.is_nothing() {
+            let id = old.id;
+            let new = Declared { id, collection };
+            redefined.push(Redefined { old, new, changes });
+        }
     }
-    match violations.is_empty() {
-        true => Ok(()),
-        false => Err(DocumentsError::DefinitionInvalid { violations }),
+    Ok(redefined)
+}
+
+/// What was looked at while others wrote: the documents of these collections, with what they were and are to be, are in order as they were at this
+/// position of the feed.
+struct Ahead {
+    seen: BTreeMap<CollectionName, (serde_json::Value, serde_json::Value)>,
+    position: i64,
+}
+
+impl Ahead {
+    /// Fails where documents are not what they are to be.
+    async fn look(
+        client: &impl GenericClient,
+        before: &Catalogue,
+        all: &Definitions,
+    ) -> Result<Self, DocumentsError> {
+        let mut position: i64 = client.query_one(feed::POSITION, &[]).await?.get(0);
+        let redefined = redefined(before, all)?;
+        refuse(redefined.iter().flat_map(|one| one.changes.refused()))?;
+        let bodies = redefined.iter().filter(|one| one.changes.is_of_bodies());
+        let mut seen = BTreeMap::new();
+        let mut look = Look::new(client);
+        for one in bodies.clone() {
+            look.redefined(one, None).await?;
+            seen.insert(one.old.collection.name().clone(), one.sources());
+        }
+        look.outcome()?;
+        // What was written meanwhile; that is less each time.
+        for _ in 0..CATCH_UP {
+            let reached = client.query_one(feed::POSITION, &[]).await?.get(0);
+            for one in bodies.clone() {
+                look.redefined(one, Some(position)).await?;
+            }
+            look.outcome()?;
+            position = reached;
+        }
+        Ok(Self { seen, position })
+    }
+
+    /// Up to which position of the feed all documents of a collection have been looked at for what it is to be.
+    fn up_to(&self, one: &Redefined) -> Option<i64> {
+        let seen = self.seen.get(one.old.collection.name());
+        seen.filter(|seen| **seen == one.sources())
+            .map(|_| self.position)
     }
 }
 
-/// The documents that are not what a definition says, as far as they are named.
-async fn offending(
-    transaction: &Transaction<'_>,
-    old: &Declared,
-    new: &Collection,
-) -> Result<Vec<Violation>, DocumentsError> {
-    let (mut violations, mut offending, mut after) = (Vec::new(), 0_usize, None);
-    loop {
-        let page = collections::page(transaction, old.id, after, PAGE).await?;
-        let Some(last) = page.last() else { break };
-        after = Some((last.tenant, last.id.number()));
-        for one in &page {
-            // None is larger for it.
-            let Err(error) = new.read(one.body.as_bytes(), usize::MAX) else {
-                continue;
+/// How often what was written meanwhile is looked at before writers have to wait.
+const CATCH_UP: usize = 3;
+
+/// Transactions that are read of the feed at a time.
+const GROUPS_TOGETHER: i64 = 100;
+
+/// Looks whether documents are what a collection is to allow.
+struct Look<'a, C> {
+    client: &'a C,
+    offending: Offending,
+}
+
+impl<'a, C: GenericClient> Look<'a, C> {
+    fn new(client: &'a C) -> Self {
+        Self {
+            client,
+            offending: Offending::default(),
+        }
+    }
+
+    fn outcome(&self) -> Result<(), DocumentsError> {
+        self.offending.outcome()
+    }
+
+    /// All documents of a collection, or those that changed after a position of the feed.
+    async fn redefined(
+        &mut self,
+        one: &Redefined,
+        after: Option<i64>,
+    ) -> Result<(), DocumentsError> {
+        match after {
+            Some(after) if self.is_kept(after).await? => self.changed(&one.new, after).await,
+            _ => self.all(&one.new).await,
+        }
+    }
+
+    /// Whether the feed has all that came after a position.
+    async fn is_kept(&self, after: i64) -> Result<bool, DocumentsError> {
+        let forgotten: i64 = self.client.query_one(feed::FORGOTTEN, &[]).await?.get(0);
+        Ok(forgotten <= after)
+    }
+
+    async fn all(&mut self, declared: &Declared) -> Result<(), DocumentsError> {
+        for tenant in collections::tenants(self.client).await?.into_values() {
+            let mut after = i64::MIN;
+            loop {
+                let of = (tenant, declared.id);
+                let page = rebuild::page(self.client, of, after, PAGE).await?;
+                let Some(last) = page.last() else { break };
+                after = last.id.number();
+                self.rows(&declared.collection, &page);
+            }
+        }
+        Ok(())
+    }
+
+    async fn changed(&mut self, declared: &Declared, after: i64) -> Result<(), DocumentsError> {
+        let mut after = after;
+        loop {
+            let rows = self
+                .client
+                .query(feed::GROUPS, &[&after, &GROUPS_TOGETHER])
+                .await?;
+            let groups: Vec<feed::Group> = rows.iter().map(feed::Group::of).collect();
+            let Some(last) = groups.last() else {
+                return Ok(());
             };
-            offending += 1;
-            if violations.len() < NAMED_MAX {
-                violations.push(Violation::new("", format!("document {}: {error}", one.id)));
+            after = last.position;
+            let changes = groups.iter().flat_map(|group| &group.changes);
+            let own =
+                changes.filter(|(.., collection, _, _)| CollectionId(*collection) == declared.id);
+            let mut own: Vec<(i32, DocumentId)> = own
+                .map(|(_, tenant, _, id, _)| (*tenant, DocumentId::stored(*id)))
+                .collect();
+            own.sort_unstable_by_key(|(tenant, id)| (*tenant, id.number()));
+            own.dedup();
+            let rows = rebuild::these(self.client, declared.id, &own).await?;
+            self.rows(&declared.collection, &rows);
+        }
+    }
+
+    fn rows(&mut self, collection: &Collection, rows: &[Row]) {
+        for one in rows {
+            // None is larger for it.
+            if let Err(error) = collection.read(one.body.as_bytes(), usize::MAX) {
+                self.offending.add(one.id, &error);
             }
         }
     }
-    if offending > NAMED_MAX {
-        let more = offending - NAMED_MAX;
-        violations.push(Violation::new("", format!("and {more} more documents")));
-    }
-    Ok(violations)
 }

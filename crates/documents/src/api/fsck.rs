@@ -10,6 +10,7 @@ use crate::core::collection::Draft;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, DocumentId};
 use crate::store::check::{self, Edge, Row};
+use crate::store::owner;
 use crate::worker::catalogue::Catalogue;
 
 /// Findings that are told, at most; all are counted.
@@ -97,7 +98,7 @@ impl Documents {
     /// What the server says; to repair, this Egret has to be the one that writes.
     pub async fn fsck(&self, caller: &Caller, repair: bool) -> Result<Checked, DocumentsError> {
         let kept = self.kept(caller).await?;
-        let client = kept.keeper.client().await?;
+        let mut client = kept.keeper.client().await?;
         let settings = "SET jit = off; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         client.batch_execute(settings).await?;
         let catalogue = kept.keeper.writer.catalogue();
@@ -116,13 +117,19 @@ impl Documents {
         client.batch_execute("COMMIT").await?;
         if repair && wrong.iter().any(Option::is_some) {
             let alone = kept.keeper.writer.alone().await?;
+            let transaction = client.transaction().await?;
+            if !owner::stays(&transaction, alone.epoch).await? {
+                return Err(DocumentsError::Unreachable);
+            }
             for (at, wrong) in wrong.into_iter().enumerate() {
                 let Some(wrong) = wrong else { continue };
-                let is_repaired = mend(&client, &kept.keeper.writer.catalogue(), &wrong).await?;
+                let is_repaired =
+                    mend(&transaction, &kept.keeper.writer.catalogue(), &wrong).await?;
                 if let Some(finding) = checked.findings.get_mut(at) {
                     finding.is_repaired = is_repaired;
                 }
             }
+            transaction.commit().await?;
             // What was remembered may be wrong as well.
             kept.keeper.writer.forget_names();
             drop(alone);

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::{Clock, Entropy, TaskSink};
+use egret_base::{Clock, Entropy, Signer, TaskSink};
 use egret_postgres::Databases;
 use futures_util::future::join_all;
 use prometheus_client::registry::Registry;
@@ -51,7 +51,7 @@ use crate::worker::ids::Ids;
 use crate::worker::keeper::{Keeper, Standing};
 use crate::worker::reader::Reader;
 use crate::worker::sweeper::Sweeper;
-use crate::worker::teller::Teller;
+use crate::worker::teller::{Hands, Teller};
 use crate::worker::writer::Writer;
 
 /// What the engine is made of.
@@ -66,6 +66,8 @@ pub struct Options {
     pub entropy: Arc<dyn Entropy>,
     /// Who takes tasks for queues, where there are any.
     pub tasks: Option<Arc<dyn TaskSink>>,
+    /// Who signs what is posted to subscribers; none: it is not signed.
+    pub signer: Option<Arc<dyn Signer>>,
 }
 
 /// The engine. Cheap to clone.
@@ -207,7 +209,13 @@ impl Documents {
             clock,
             entropy,
             tasks,
+            signer,
         } = &inner.options;
+        let hands = Hands {
+            tasks: tasks.clone(),
+            signer: signer.clone(),
+            clock: clock.clone(),
+        };
         let client = databases.client(database).await?;
         let catalogue = Arc::new(Catalogue::read(&client).await?);
         let tenants = collections::tenants(&client).await?;
@@ -222,7 +230,7 @@ impl Documents {
         let reader = Reader::new(database, databases.clone(), config.waiting_max);
         let keeper = Arc::new(keeper);
         let kept = Arc::new(Kept {
-            teller: Arc::new(Teller::new(keeper.clone(), tasks.clone())?),
+            teller: Arc::new(Teller::new(keeper.clone(), hands)?),
             keeper,
             reader: Arc::new(reader),
             asker: Asker::new(

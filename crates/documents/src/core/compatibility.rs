@@ -14,23 +14,23 @@ use crate::model::{CollectionName, Violation};
 pub struct Changes {
     /// The schema allows something else, as far as can be seen: every document is checked first.
     pub schema: bool,
-    /// Documents are told apart by something else: refused where there are any.
+    /// Documents are told apart by something else: they are named anew.
     pub identity: bool,
     /// It is abstract and was not, or the other way round: refused.
     pub is_abstract: bool,
     /// Whether the identity of documents may change, where that is not what it was: free.
     pub identity_mutable: Option<bool>,
-    /// References that were not there: refused where there are documents.
+    /// References that were not there: what documents refer to is found anew.
     pub references_added: Vec<CollectionName>,
-    /// References that are not there any more: refused where there are documents.
+    /// References that are not there any more: the same.
     pub references_removed: Vec<CollectionName>,
     /// Paths that get an index.
     pub query_added: Vec<Path>,
     /// Paths whose index goes.
     pub query_removed: Vec<Path>,
-    /// Abstract collections in which documents get an alias: refused where there are documents.
+    /// Abstract collections in which documents get an alias: they are named anew.
     pub extends_added: Vec<CollectionName>,
-    /// Abstract collections in which documents lose their alias: refused where there are documents.
+    /// Abstract collections in which documents lose their alias: the same, and those that refer to them by it are looked at.
     pub extends_removed: Vec<CollectionName>,
 }
 
@@ -81,30 +81,28 @@ impl Changes {
         *self == Self::default()
     }
 
-    /// What is refused whatever the documents are, given whether there are any.
-    pub fn refused(&self, has_documents: bool) -> Vec<Violation> {
-        let mut refused = Vec::new();
-        let mut refuse = |pointer: &str, what: &str| refused.push(Violation::new(pointer, what));
-        if self.is_abstract {
-            let what =
-                "whether a collection is abstract does not change: declare one of another name";
-            refuse("/abstract", what);
-        }
-        if self.identity && has_documents {
-            let what = "the identity paths of a collection that has documents do not change: declare one of another name, and move them";
-            refuse("/identity", what);
-        }
-        let references = !(self.references_added.is_empty() && self.references_removed.is_empty());
-        if references && has_documents {
-            let what = "the references of a collection that has documents do not change: declare one of another name, and move them";
-            refuse("/references", what);
-        }
-        let extends = !(self.extends_added.is_empty() && self.extends_removed.is_empty());
-        if extends && has_documents {
-            let what = "what a collection that has documents extends does not change: declare one of another name, and move them";
-            refuse("/extends", what);
-        }
-        refused
+    /// What is refused whatever the documents are.
+    pub fn refused(&self) -> Vec<Violation> {
+        let what = "whether a collection is abstract does not change: declare one of another name";
+        let refused = self.is_abstract.then(|| Violation::new("/abstract", what));
+        refused.into_iter().collect()
+    }
+
+    /// Whether each document is to be looked at, if it is what the collection allows.
+    pub fn is_of_bodies(&self) -> bool {
+        self.schema || !self.query_added.is_empty()
+    }
+
+    /// The families in which documents of the collection are called differently from now on, or not at all.
+    pub fn families(&self, own: &CollectionName) -> Vec<CollectionName> {
+        let own = self.identity.then(|| own.clone());
+        let extends = self.extends_added.iter().chain(&self.extends_removed);
+        own.into_iter().chain(extends.cloned()).collect()
+    }
+
+    /// Whether documents refer to something else, or by other paths.
+    pub fn is_of_references(&self) -> bool {
+        !(self.references_added.is_empty() && self.references_removed.is_empty())
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::install;
 use crate::error::DocumentsError;
-use crate::model::{CollectionId, CollectionName, DocumentId, TenantId};
+use crate::model::{CollectionId, CollectionName, TenantId};
 
 /// A collection that is remembered.
 #[derive(Clone, Debug)]
@@ -41,6 +41,16 @@ pub async fn collections(client: &impl GenericClient) -> Result<Vec<Remembered>,
     Ok(each.collect())
 }
 
+/// What changes whenever a collection does.
+///
+/// # Errors
+/// What the server says.
+pub async fn state(client: &impl GenericClient) -> Result<(i64, i64), DocumentsError> {
+    let sql = "SELECT count(*), coalesce(sum(version), 0)::bigint FROM egret.collection";
+    let row = client.query_one(sql, &[]).await?;
+    Ok((row.get(0), row.get(1)))
+}
+
 /// Keeps others from changing collections until the transaction ends; documents go on being written.
 ///
 /// # Errors
@@ -72,7 +82,7 @@ pub async fn remember(
 /// # Errors
 /// What the server says.
 pub async fn has_documents(
-    transaction: &Transaction<'_>,
+    transaction: &impl GenericClient,
     collection: CollectionId,
 ) -> Result<bool, DocumentsError> {
     let sql = "SELECT EXISTS (SELECT FROM egret.document_tenant AS t \
@@ -96,7 +106,9 @@ pub async fn count(client: &Client) -> Result<Option<i64>, DocumentsError> {
 ///
 /// # Errors
 /// What the server says.
-pub async fn tenants(client: &Client) -> Result<BTreeMap<String, TenantId>, DocumentsError> {
+pub async fn tenants(
+    client: &impl GenericClient,
+) -> Result<BTreeMap<String, TenantId>, DocumentsError> {
     let sql = "SELECT name, tenant_id FROM egret.document_tenant";
     let rows = client.query(sql, &[]).await?;
     let each = rows.iter().map(|row| (row.get(0), TenantId(row.get(1))));
@@ -113,39 +125,4 @@ pub async fn tenant(client: &Client, name: &str) -> Result<TenantId, DocumentsEr
     // Another statement: it sees the one that somebody else has just made.
     let sql = "SELECT tenant_id FROM egret.document_tenant WHERE name = $1";
     Ok(TenantId(client.query_one(sql, &[&name]).await?.get(0)))
-}
-
-/// A document of a collection, whosever it is.
-#[derive(Clone, Debug)]
-pub struct OfCollection {
-    /// Whose.
-    pub tenant: i32,
-    /// Its id.
-    pub id: DocumentId,
-    /// JSON.
-    pub body: String,
-}
-
-/// Documents of a collection, by tenants and numbers, those after one.
-///
-/// # Errors
-/// What the server says.
-pub async fn page(
-    client: &impl GenericClient,
-    collection: CollectionId,
-    after: Option<(i32, i64)>,
-    limit: i64,
-) -> Result<Vec<OfCollection>, DocumentsError> {
-    let (tenant, number) = after.unwrap_or((i32::MIN, i64::MIN));
-    let sql = "SELECT d.tenant_id, d.id, d.body::text FROM egret.document AS d \
-         WHERE d.collection_id = $1 AND (d.tenant_id, d.number) > ($2, $3) ORDER BY d.tenant_id, d.number LIMIT $4";
-    let rows = client
-        .query(sql, &[&collection.0, &tenant, &number, &limit])
-        .await?;
-    let each = rows.iter().map(|row| OfCollection {
-        tenant: row.get(0),
-        id: DocumentId::stored(row.get(1)),
-        body: row.get(2),
-    });
-    Ok(each.collect())
 }

@@ -9,6 +9,7 @@ pub mod install;
 pub mod owner;
 pub mod query;
 pub mod read;
+pub mod rebuild;
 pub mod subscriptions;
 pub mod sweep;
 pub mod write;

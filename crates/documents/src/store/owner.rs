@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use egret_postgres::tokio_postgres::{Client, Error as PgError};
+use egret_postgres::tokio_postgres::{Client, Error as PgError, Transaction};
 
 /// The first eight bytes of SHA-256("egret/documents").
 const OWNER_KEY: i64 = 0x1f3b_6ad0_52c7_940e;
@@ -31,17 +31,17 @@ pub struct Holder {
     pub what: String,
 }
 
-/// Becomes the owner, or says who is.
+/// Becomes the owner; else says who is, and gives the session back.
 ///
 /// # Errors
 /// What the server says.
-pub async fn own(session: Client) -> Result<Result<Ownership, Holder>, PgError> {
+pub async fn own(session: Client) -> Result<Result<Ownership, (Holder, Client)>, PgError> {
     let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
     let is_held = async || Ok(session.query_one(sql, &[&OWNER_KEY]).await?.get(0));
     while !is_held().await? {
         // Else it has just gone.
         if let Some(holder) = holder(&session).await? {
-            return Ok(Err(holder));
+            return Ok(Err((holder, session)));
         }
     }
     // Waits for what an earlier owner is about to commit.
@@ -53,6 +53,15 @@ pub async fn own(session: Client) -> Result<Result<Ownership, Holder>, PgError> 
         epoch,
         number,
     }))
+}
+
+/// Whether writing here is still the business of the owner with this epoch; if so, it stays so until the transaction ends.
+///
+/// # Errors
+/// What the server says.
+pub async fn stays(transaction: &Transaction<'_>, epoch: i64) -> Result<bool, PgError> {
+    let sql = "SELECT FROM egret.document_owner WHERE epoch = $1 FOR UPDATE";
+    Ok(transaction.query_opt(sql, &[&epoch]).await?.is_some())
 }
 
 /// Who has the lock, if anybody has.

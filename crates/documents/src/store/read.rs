@@ -39,6 +39,26 @@ pub const RESOLVE: &str = "SELECT w.place::integer, a.number \
      FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
      CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a";
 
+/// Documents by identities, documents by numbers and numbers by identities, together: the kind of each row, and the number where it is of the last.
+pub fn look_sql() -> String {
+    format!(
+        "SELECT w.place::integer, {COLUMNS}, 0, NULL::bigint \
+         FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
+         CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a \
+         CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \
+             WHERE d.tenant_id = w.tenant_id AND d.collection_id = a.collection_id AND d.number = a.number OFFSET 0) AS d \
+         UNION ALL \
+         SELECT w.place::integer, {COLUMNS}, 1, NULL \
+         FROM unnest($3::integer[], $4::integer[], $5::bigint[]) WITH ORDINALITY AS w (tenant_id, collection_id, number, place) \
+         CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \
+             WHERE d.tenant_id = w.tenant_id AND d.collection_id = w.collection_id AND d.number = w.number OFFSET 0) AS d \
+         UNION ALL \
+         SELECT w.place::integer, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 2, a.number \
+         FROM unnest($6::integer[], $7::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
+         CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a"
+    )
+}
+
 /// Who refers to documents: for each the first, and how many there are, of which no more are counted than one over a limit. A document that
 /// refers to itself does not count, nor do those that let go what they refer to.
 pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.collection_id, d.id \
@@ -219,6 +239,64 @@ pub async fn by_number(
         .query(statement, &[&tenants, &collections, &numbers])
         .await?;
     Ok(stored(tenants.len(), &rows))
+}
+
+/// What is looked up together, each with the tenants first.
+#[derive(Clone, Copy, Debug)]
+pub struct Looked<'a> {
+    /// Documents by identities.
+    pub by_alias: (&'a [i32], &'a [Uuid]),
+    /// Documents by collections and numbers.
+    pub by_number: (&'a [i32], &'a [i32], &'a [i64]),
+    /// Numbers by identities.
+    pub numbers: (&'a [i32], &'a [Uuid]),
+}
+
+/// What there is of it, in the order in which it was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Documents by identities.
+    pub by_alias: Vec<Option<Stored>>,
+    /// Documents by collections and numbers.
+    pub by_number: Vec<Option<Stored>>,
+    /// Numbers by identities.
+    pub numbers: Vec<Option<i64>>,
+}
+
+/// Looks all of it up by one statement.
+///
+/// # Errors
+/// What the server says.
+pub async fn look(
+    client: &Client,
+    statement: &Statement,
+    asked: Looked<'_>,
+) -> Result<Seen, PgError> {
+    let ((tenants, aliases), (owners, collections, numbers)) = (asked.by_alias, asked.by_number);
+    let (of, names) = asked.numbers;
+    let values: [&(dyn ToSql + Sync); 7] = [
+        &tenants,
+        &aliases,
+        &owners,
+        &collections,
+        &numbers,
+        &of,
+        &names,
+    ];
+    let mut seen = Seen {
+        by_alias: vec![None; aliases.len()],
+        by_number: vec![None; numbers.len()],
+        numbers: vec![None; names.len()],
+    };
+    for row in client.query(statement, &values).await? {
+        let place = place(&row);
+        match row.get::<_, i32>(10) {
+            0 => seen.by_alias[place] = Some(Stored::of(&row)),
+            1 => seen.by_number[place] = Some(Stored::of(&row)),
+            _ => seen.numbers[place] = row.get(11),
+        }
+    }
+    Ok(seen)
 }
 
 /// Documents at the places that rows name in their first column.

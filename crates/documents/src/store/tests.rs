@@ -107,7 +107,7 @@ async fn reads_take_no_transaction_number_and_nothing_is_temporary() {
     let temporary = "SELECT count(*) FROM pg_class WHERE relpersistence = 't'";
     let temporary: i64 = client.query_one(temporary, &[]).await.unwrap().get(0);
     assert_eq!(temporary, 0);
-    assert!(write::write_sql().starts_with("SELECT egret.document_write("));
+    assert!(write::write_sql().starts_with("SELECT reached, held FROM egret.document_write("));
 }
 
 #[tokio::test]

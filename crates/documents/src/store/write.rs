@@ -24,6 +24,7 @@ pub struct Writes {
     new_versions: Vec<i32>,
     changed: Rows,
     gone: Places,
+    checked: Checked,
     kept: Kept,
     back: Places,
     aliases: Aliases,
@@ -62,6 +63,22 @@ impl Places {
         self.collections.push(collection.0);
         self.numbers.push(number);
     }
+}
+
+/// Documents that may only go if nobody refers to them.
+#[derive(Debug, Default)]
+struct Checked {
+    tenants: Vec<i32>,
+    numbers: Vec<i64>,
+}
+
+/// What became of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is written: the place in the feed of its last change.
+    Written(i64),
+    /// Nothing is: others refer to these documents, which were to go.
+    Held(Vec<i64>),
 }
 
 /// Documents of which it is kept what they were.
@@ -209,6 +226,12 @@ impl Writes {
         }
     }
 
+    /// A document that is to go does so only if nobody refers to it but itself.
+    pub fn check(&mut self, tenant: TenantId, number: i64) {
+        self.checked.tenants.push(tenant.0);
+        self.checked.numbers.push(number);
+    }
+
     /// What a document has been until now is kept, as its collection says: it changes, or is deleted.
     pub fn keep(
         &mut self,
@@ -279,7 +302,7 @@ impl Writes {
         self.told.versions.push(version);
     }
 
-    /// Writes all of it in one transaction. Returns the place in the feed of the last change.
+    /// Writes all of it in one transaction.
     ///
     /// # Errors
     /// What the server says; nothing is written then, unless the connection went away.
@@ -288,7 +311,7 @@ impl Writes {
         client: &Client,
         statement: &Statement,
         (epoch, group): (i64, i64),
-    ) -> Result<i64, PgError> {
+    ) -> Result<Outcome, PgError> {
         let is_relaxed = !self.must_last;
         let mut values: Vec<&(dyn ToSql + Sync)> =
             vec![&epoch, &group, &self.number_max, &is_relaxed];
@@ -296,10 +319,14 @@ impl Writes {
         values.extend(self.of_the_past());
         values.extend(self.of_names_and_edges());
         values.extend(self.told_and_answered());
-        Ok(client.query_one(statement, &values).await?.get(0))
+        let row = client.query_one(statement, &values).await?;
+        Ok(match row.get(1) {
+            Some(held) => Outcome::Held(held),
+            None => Outcome::Written(row.get(0)),
+        })
     }
 
-    fn of_documents(&self) -> [&(dyn ToSql + Sync); 21] {
+    fn of_documents(&self) -> [&(dyn ToSql + Sync); 23] {
         let (new, changed, gone) = (&self.new, &self.changed, &self.gone);
         [
             &new.tenants,
@@ -323,6 +350,8 @@ impl Writes {
             &gone.tenants,
             &gone.collections,
             &gone.numbers,
+            &self.checked.tenants,
+            &self.checked.numbers,
         ]
     }
 
@@ -381,12 +410,15 @@ impl Writes {
 }
 
 /// Parameters of `egret.document_write`.
-const PARAMETERS: usize = 59;
+const PARAMETERS: usize = 61;
 
 /// The statement of [`Writes::run`].
 pub fn write_sql() -> String {
     let places: Vec<String> = (1..=PARAMETERS).map(|place| format!("${place}")).collect();
-    format!("SELECT egret.document_write({})", places.join(", "))
+    format!(
+        "SELECT reached, held FROM egret.document_write({})",
+        places.join(", ")
+    )
 }
 
 /// JSON that is sent as it is.

@@ -9,16 +9,20 @@ use egret_postgres::tokio_postgres::Client;
 use futures_util::future::{join, join_all};
 use tokio::sync::watch;
 
+use super::catalogue::Catalogue;
 use super::session::Session;
 use super::step::Step;
 use super::writer::{Ended, Writer};
 use crate::config::DocumentsConfig;
 use crate::error::DocumentsError;
-use crate::store::install;
 use crate::store::owner::{Holder, Ownership, own};
+use crate::store::{collections, install};
 
 /// How soon is tried again what failed.
 const AGAIN: Duration = Duration::from_millis(200);
+
+/// How often it is looked whether another Egret that writes has gone.
+const STANDBY: Duration = Duration::from_millis(500);
 
 /// How often it is looked whether the lock is still held.
 const LOOK: Duration = Duration::from_secs(1);
@@ -45,6 +49,14 @@ pub struct Keeper {
     databases: Databases,
     config: DocumentsConfig,
     standing: watch::Sender<Standing>,
+}
+
+/// What an Egret keeps that does not write.
+#[derive(Default)]
+struct Standby {
+    session: Option<Client>,
+    /// What the collections were when it was looked last.
+    collections: Option<(i64, i64)>,
 }
 
 /// Parts of groups of which it is not known whether they were written: with epoch and number.
@@ -75,20 +87,29 @@ impl Keeper {
     /// Writes what is to be written, as long as this Egret may, until everything stops. What is under way then is finished.
     pub async fn keep(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut unknown = Unknown::new();
+        let mut standby = Standby::default();
         while !*stopping.borrow() {
-            if let Err(error) = self.once(&mut unknown, stopping.clone()).await {
-                let database = &self.database;
-                tracing::warn!(%error, database, "documents cannot be written");
-                self.writer.give_up(&error);
-                if self.is_gone().await {
-                    self.standing.send_replace(Standing::Gone);
-                    break;
+            let mut patience = AGAIN;
+            match self
+                .once(&mut standby, &mut unknown, stopping.clone())
+                .await
+            {
+                Ok(()) if standby.session.is_some() => patience = STANDBY,
+                Ok(()) => {}
+                Err(error) => {
+                    let database = &self.database;
+                    tracing::warn!(%error, database, "documents cannot be written");
+                    self.writer.give_up(&error);
+                    if self.is_gone().await {
+                        self.standing.send_replace(Standing::Gone);
+                        break;
+                    }
+                    self.standing.send_replace(Standing::Unknown);
                 }
-                self.standing.send_replace(Standing::Unknown);
             }
             tokio::select! {
                 _ = stopping.changed() => {}
-                () = tokio::time::sleep(AGAIN) => {}
+                () = tokio::time::sleep(patience) => {}
             }
         }
         self.writer.give_up(&DocumentsError::Stopping);
@@ -105,13 +126,19 @@ impl Keeper {
     /// Becomes the owner, if nobody else is, and writes until it is that no more.
     async fn once(
         &self,
+        standby: &mut Standby,
         unknown: &mut Unknown,
         stopping: watch::Receiver<bool>,
     ) -> Result<(), DocumentsError> {
-        let session = self.client().await?;
+        let session = match standby.session.take() {
+            Some(session) if !session.is_closed() => session,
+            _ => self.client().await?,
+        };
         let ownership = match own(session).await? {
             Ok(ownership) => ownership,
-            Err(holder) => {
+            Err((holder, session)) => {
+                self.follow(&session, standby).await?;
+                standby.session = Some(session);
                 self.writer.give_up(&DocumentsError::OwnedElsewhere {
                     holder: holder.what.clone(),
                 });
@@ -119,6 +146,8 @@ impl Keeper {
                 return Ok(());
             }
         };
+        // Another Egret may have declared others until now.
+        self.follow(&ownership.session, standby).await?;
         self.writer.begin(ownership.number);
         // What was under way has committed by now, or never will: its epoch is over.
         while let Some((epoch, group, _)) = unknown.last() {
@@ -128,6 +157,17 @@ impl Keeper {
         }
         self.standing.send_replace(Standing::Owner);
         self.serve(&ownership, unknown, stopping).await
+    }
+
+    /// The collections are those that the database has, if these have changed since it was looked last.
+    async fn follow(&self, client: &Client, standby: &mut Standby) -> Result<(), DocumentsError> {
+        let state = collections::state(client).await?;
+        if standby.collections != Some(state) {
+            let catalogue = Catalogue::read(client).await?;
+            self.writer.set_catalogue(Arc::new(catalogue));
+            standby.collections = Some(state);
+        }
+        Ok(())
     }
 
     /// A session in the database.

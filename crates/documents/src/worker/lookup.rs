@@ -1,6 +1,6 @@
 //! What has to be looked up for a group of writes, together.
 
-use futures_util::future::try_join5;
+use futures_util::future::try_join3;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ use crate::core::group::{Asked, Declared, Met, What};
 use crate::core::identity::is_same;
 use crate::error::DocumentsError;
 use crate::model::{DocumentId, TenantId};
-use crate::store::read::{Answered, Stored};
+use crate::store::read::{Answered, Looked, Stored};
 
 /// The question behind a number that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -107,12 +107,16 @@ impl Lookup {
             }
             What::Put(id, draft) => {
                 for (place, alias) in draft.aliases.iter().enumerate() {
-                    met.taken.push(None);
-                    match (place, id) {
-                        (0, None) => self.by_alias.push(tenant.0, alias.0, at),
-                        _ => self
-                            .numbers
-                            .push(tenant.0, alias.0, (at, Slot::Taken(place))),
+                    if (place, id) == (0, &None) {
+                        met.taken.push(None);
+                        self.by_alias.push(tenant.0, alias.0, at);
+                        continue;
+                    }
+                    let known = names.get(tenant, *alias);
+                    met.taken.push(known);
+                    if known.is_none() {
+                        self.numbers
+                            .push(tenant.0, alias.0, (at, Slot::Taken(place)));
                     }
                 }
                 if let Some(id) = id {
@@ -157,14 +161,17 @@ impl Lookup {
         session: &Session,
         group: &[&Asked],
     ) -> Result<Found, DocumentsError> {
-        let (by_alias, by_number, numbers, deleted, requests) = try_join5(
-            session.by_alias(self.by_alias.what()),
-            session.by_number((
+        let looked = Looked {
+            by_alias: self.by_alias.what(),
+            by_number: (
                 &self.by_number.tenants,
                 &self.collections,
                 &self.by_number.keys,
-            )),
-            session.resolve(self.numbers.what()),
+            ),
+            numbers: self.numbers.what(),
+        };
+        let (seen, deleted, requests) = try_join3(
+            session.look(looked),
             session.deleted((
                 &self.deleted.tenants,
                 &self.deleted_collections,
@@ -180,8 +187,8 @@ impl Lookup {
         for (at, version) in self.deleted.of.iter().zip(deleted) {
             self.met[*at].deleted = version;
         }
-        let found = self.by_alias.of.iter().zip(by_alias);
-        let found = found.chain(self.by_number.of.iter().zip(by_number));
+        let found = self.by_alias.of.iter().zip(seen.by_alias);
+        let found = found.chain(self.by_number.of.iter().zip(seen.by_number));
         for (at, stored) in found {
             let Some(stored) = stored else { continue };
             let met = &mut self.met[*at];
@@ -202,7 +209,7 @@ impl Lookup {
                     .is_some_and(|draft| is_same(&draft.body, &body));
             }
         }
-        for ((at, slot), number) in self.numbers.of.iter().zip(numbers) {
+        for ((at, slot), number) in self.numbers.of.iter().zip(seen.numbers) {
             match slot {
                 Slot::Taken(place) => self.met[*at].taken[*place] = number,
                 Slot::Target(place) => self.met[*at].targets[*place] = number,

@@ -5,8 +5,8 @@ use futures_util::future::try_join_all;
 use uuid::Uuid;
 
 use crate::error::DocumentsError;
-use crate::store::read::{self, Answered, Counted, Stored};
-use crate::store::write::{self, Writes};
+use crate::store::read::{self, Answered, Counted, Looked, Seen, Stored};
+use crate::store::write::{self, Outcome, Writes};
 
 /// Plans are made once, for any number of documents: rows are found by their keys, however few there are at the moment.
 pub(crate) const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
@@ -18,6 +18,7 @@ pub struct Session {
     by_alias: Statement,
     by_number: Statement,
     resolve: Statement,
+    look: Statement,
     referrers: Statement,
     referring: Statement,
     answers: Statement,
@@ -36,6 +37,7 @@ impl Session {
             read::by_alias_sql(),
             read::by_number_sql(),
             read::RESOLVE.to_owned(),
+            read::look_sql(),
             read::REFERRERS.to_owned(),
             read::referring_sql(),
             read::ANSWERS.to_owned(),
@@ -47,17 +49,19 @@ impl Session {
             by_alias,
             by_number,
             resolve,
+            look,
             referrers,
             referring,
             answers,
             deleted,
             write,
-        ] = <[Statement; 8]>::try_from(prepared).expect("each is prepared");
+        ] = <[Statement; 9]>::try_from(prepared).expect("each is prepared");
         Ok(Self {
             client,
             by_alias,
             by_number,
             resolve,
+            look,
             referrers,
             referring,
             answers,
@@ -66,21 +70,35 @@ impl Session {
         })
     }
 
-    /// Documents by identities; what is not asked for costs nothing.
+    /// Looks up all of it, by one statement; what is not asked for costs nothing.
     ///
     /// # Errors
     /// What the server says.
-    pub async fn by_alias(
+    pub async fn look(&self, asked: Looked<'_>) -> Result<Seen, DocumentsError> {
+        let is_asked = [
+            !asked.by_alias.1.is_empty(),
+            !asked.by_number.2.is_empty(),
+            !asked.numbers.1.is_empty(),
+        ];
+        let mut seen = Seen::default();
+        match is_asked {
+            [false, false, false] => {}
+            [true, false, false] => seen.by_alias = self.by_alias(asked.by_alias).await?,
+            [false, true, false] => seen.by_number = self.by_number(asked.by_number).await?,
+            [false, false, true] => seen.numbers = self.resolve(asked.numbers).await?,
+            _ => seen = read::look(&self.client, &self.look, asked).await?,
+        }
+        Ok(seen)
+    }
+
+    async fn by_alias(
         &self,
         asked: (&[i32], &[Uuid]),
     ) -> Result<Vec<Option<Stored>>, DocumentsError> {
-        match asked.1.is_empty() {
-            true => Ok(Vec::new()),
-            false => Ok(read::by_alias(&self.client, &self.by_alias, asked).await?),
-        }
+        Ok(read::by_alias(&self.client, &self.by_alias, asked).await?)
     }
 
-    /// The same by numbers.
+    /// Documents by numbers; where none is asked for, that costs nothing.
     ///
     /// # Errors
     /// What the server says.
@@ -170,7 +188,7 @@ impl Session {
     ///
     /// # Errors
     /// What the server says.
-    pub async fn write(&self, writes: &Writes, of: (i64, i64)) -> Result<i64, DocumentsError> {
+    pub async fn write(&self, writes: &Writes, of: (i64, i64)) -> Result<Outcome, DocumentsError> {
         Ok(writes.run(&self.client, &self.write, of).await?)
     }
 }

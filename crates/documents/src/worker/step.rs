@@ -48,9 +48,12 @@ pub struct Manner {
 
 /// As long as there is this, nothing is written.
 #[derive(Debug)]
-pub struct Alone(
-    #[expect(dead_code, reason = "it tells by being dropped")] pub oneshot::Sender<()>,
-);
+pub struct Alone {
+    /// The owner's, which gave it: another owner may write nevertheless.
+    pub epoch: i64,
+    /// It tells by being dropped.
+    pub _ends: oneshot::Sender<()>,
+}
 
 /// What became of them.
 pub type Told = Result<Vec<Written>, Refusal>;
@@ -99,6 +102,11 @@ impl Step {
             })),
         };
         Self { taken, met, fate }
+    }
+
+    /// Whether it is one write by itself.
+    fn is_single(&self) -> bool {
+        self.taken.write.asked.len() == 1
     }
 
     /// Whether it is still to be seen what becomes of it.
@@ -173,6 +181,12 @@ impl Step {
             Fates::Write(fates) => {
                 let each = self.taken.write.asked.iter().zip(&self.met).zip(fates);
                 each.for_each(|((asked, met), fate)| write(asked, met, fate, writes));
+                if self.is_single() {
+                    let tenant = self.taken.write.asked[0].tenant;
+                    let gone = going(0, self);
+                    gone.iter()
+                        .for_each(|(.., number)| writes.check(tenant, *number));
+                }
             }
         }
     }
@@ -341,7 +355,8 @@ pub fn refusal(asked: &Asked, verdict: Verdict) -> DocumentsError {
 /// A document that is to go: of which step, which of its writes.
 type Going = (usize, usize, i64);
 
-/// Keeps documents to which others refer from going. It is asked only now: whoever wants to refer to one waits since it is claimed.
+/// Keeps documents to which others refer from going, where that is done together with other writes. It is asked only now: whoever wants to refer to
+/// one waits since it is claimed. Of one that goes by itself the statement that writes says so.
 ///
 /// # Errors
 /// What the server says.
@@ -350,18 +365,33 @@ pub async fn check_removals(
     catalogue: &Catalogue,
     steps: &mut [Step],
 ) -> Result<(), DocumentsError> {
-    let mut single = Vec::new();
     for at in 0..steps.len() {
         let going = going(at, &steps[at]);
-        if steps[at].taken.write.asked.len() == 1 {
-            single.extend(going);
-        } else if !going.is_empty() {
+        if !steps[at].is_single() && !going.is_empty() {
             // What these let go does not count for them alone.
             let let_go = let_go(&steps[at]);
             check((session, catalogue), steps, &going, &let_go).await?;
         }
     }
-    check((session, catalogue), steps, &single, &[]).await
+    Ok(())
+}
+
+/// The same of documents that were about to go by themselves, and to which others referred.
+///
+/// # Errors
+/// What the server says.
+pub async fn check_held(
+    session: &Session,
+    catalogue: &Catalogue,
+    (steps, held): (&mut [Step], &[i64]),
+) -> Result<(), DocumentsError> {
+    let single = steps
+        .iter()
+        .enumerate()
+        .filter(|(_, step)| step.is_single());
+    let going = single.flat_map(|(at, step)| going(at, step));
+    let going: Vec<Going> = going.filter(|(.., number)| held.contains(number)).collect();
+    check((session, catalogue), steps, &going, &[]).await
 }
 
 fn going(at: usize, step: &Step) -> Vec<Going> {

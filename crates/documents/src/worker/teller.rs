@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use egret_base::{TaskRequest, TaskSink, Timestamp};
+use egret_base::{Clock, SIGNATURE_HEADER, Signer, TaskRequest, TaskSink, Timestamp};
 use egret_postgres::tokio_postgres::Client;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -56,10 +56,21 @@ pub struct Failed {
 /// See the module.
 pub struct Teller {
     keeper: Arc<Keeper>,
-    tasks: Option<Arc<dyn TaskSink>>,
+    hands: Hands,
     client: reqwest::Client,
     failed: Mutex<HashMap<Key, Failed>>,
     look: Notify,
+}
+
+/// By whom others are told.
+#[derive(Clone)]
+pub struct Hands {
+    /// Who takes tasks for queues, where there are any.
+    pub tasks: Option<Arc<dyn TaskSink>>,
+    /// Who signs what is posted, where there is a key.
+    pub signer: Option<Arc<dyn Signer>>,
+    /// Says when it is signed.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// Who has been told.
@@ -80,10 +91,7 @@ impl Teller {
     ///
     /// # Errors
     /// When no HTTP client can be made.
-    pub fn new(
-        keeper: Arc<Keeper>,
-        tasks: Option<Arc<dyn TaskSink>>,
-    ) -> Result<Self, DocumentsError> {
+    pub fn new(keeper: Arc<Keeper>, hands: Hands) -> Result<Self, DocumentsError> {
         // Another part of the program may have installed the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
@@ -97,7 +105,7 @@ impl Teller {
             })?;
         Ok(Self {
             keeper,
-            tasks,
+            hands,
             client,
             failed: Mutex::default(),
             look: Notify::new(),
@@ -235,7 +243,7 @@ impl Teller {
         let changes = changes(&groups, one, &catalogue);
         if !changes.is_empty() {
             match &one.destination {
-                Destination::Webhook(url) => self.post(url, one, &changes).await?,
+                Destination::Webhook(url) => self.post(url, (one, tenant), &changes).await?,
                 Destination::Queue(queue) => self.hand_over(queue, one, tenant, &changes).await?,
             }
         }
@@ -245,19 +253,28 @@ impl Teller {
         Ok(groups.len() as i64 == GROUPS_TOGETHER)
     }
 
-    async fn post(&self, url: &str, one: &Subscription, changes: &[Value]) -> Result<(), String> {
+    async fn post(
+        &self,
+        url: &str,
+        (one, tenant): (&Subscription, &str),
+        changes: &[Value],
+    ) -> Result<(), String> {
         let body = json!({
             "subscription": one.name,
             "database": self.keeper.database,
             "changes": changes,
         });
-        let sent = self
+        let body = body.to_string();
+        let mut request = self
             .client
             .post(url)
-            .header("content-type", "application/json")
-            .body(body.to_string())
-            .send()
-            .await;
+            .header("content-type", "application/json");
+        if let Some(signer) = &self.hands.signer {
+            let at_seconds = self.hands.clock.now().as_millis_unsigned() / 1_000;
+            let signature = signer.sign(tenant, at_seconds, body.as_bytes())?;
+            request = request.header(SIGNATURE_HEADER, signature);
+        }
+        let sent = request.body(body).send().await;
         let answer = sent.map_err(|error| egret_base::error::chain(&error))?;
         match answer.status() {
             status if status.is_success() => Ok(()),
@@ -272,7 +289,11 @@ impl Teller {
         tenant: &str,
         changes: &[Value],
     ) -> Result<(), String> {
-        let sink = self.tasks.as_ref().ok_or("there are no queues here")?;
+        let sink = self
+            .hands
+            .tasks
+            .as_ref()
+            .ok_or("there are no queues here")?;
         let database = &self.keeper.database;
         let texts: Vec<(String, String, &str)> = changes
             .iter()

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Mutex as Turns, MutexGuard as Turn, Notify, oneshot, watch};
 use tokio::time::Instant;
 
 use super::catalogue::Catalogue;
@@ -15,7 +15,9 @@ use super::lookup::{Found, Lookup};
 use super::names::Names;
 use super::rename;
 use super::session::Session;
-use super::step::{Alone, Fates, Manner, Pending, Refusal, Step, Told, check_removals, refusal};
+use super::step::{
+    Alone, Fates, Manner, Pending, Refusal, Step, Told, check_held, check_removals, refusal,
+};
 use crate::config::DocumentsConfig;
 use crate::core::bundle::{self, Fate};
 use crate::core::group::{Asked, Met};
@@ -24,7 +26,7 @@ use crate::error::DocumentsError;
 use crate::metrics::Metrics;
 use crate::model::Written;
 use crate::store::read::Answered;
-use crate::store::write::Writes;
+use crate::store::write::{Outcome, Writes};
 
 type Group = Vec<Taken<Pending>>;
 
@@ -38,6 +40,10 @@ pub struct Writer {
     schedule: Mutex<Schedule<Pending>>,
     /// Something waits, or has ended.
     work: Notify,
+    /// Whose turn it is to look up: one group at a time, so that all that comes meanwhile is the next one.
+    looking: Turns<()>,
+    /// Whose turn it is to write. Who looks up waits for it before another one may.
+    writing: Turns<()>,
     /// The number of the last group.
     groups: AtomicI64,
     /// The position of the last change.
@@ -68,6 +74,8 @@ impl Writer {
             catalogue: Mutex::new(catalogue),
             schedule: Mutex::default(),
             work: Notify::new(),
+            looking: Turns::default(),
+            writing: Turns::default(),
             groups: AtomicI64::new(0),
             reached: watch::Sender::new(0),
         }
@@ -223,8 +231,14 @@ impl Writer {
         mut ending: watch::Receiver<bool>,
     ) -> Result<(), Ended> {
         while !*ending.borrow() {
+            let turn = match self.config.group_max {
+                // Writes that are not done together do not wait for each other either.
+                0 | 1 => None,
+                _ => Some(self.looking.lock().await),
+            };
             let group = self.schedule().take(self.config.group_max as usize);
             if group.is_empty() {
+                drop(turn);
                 tokio::select! {
                     () = self.work.notified() => {}
                     _ = ending.changed() => {}
@@ -237,9 +251,7 @@ impl Writer {
                 let waited = taken.write.since.elapsed();
                 self.metrics.wait.observe(waited.as_secs_f64());
             }
-            // Another session may find more.
-            self.work.notify_one();
-            self.carry_out(session, epoch, group).await?;
+            self.carry_out((session, epoch), group, turn).await?;
             self.work.notify_one();
         }
         Ok(())
@@ -247,13 +259,13 @@ impl Writer {
 
     async fn carry_out(
         &self,
-        session: &Session,
-        epoch: i64,
+        (session, epoch): (&Session, i64),
         mut group: Group,
+        turn: Option<Turn<'_, ()>>,
     ) -> Result<(), Ended> {
         if let Some(alone) = group.first_mut().and_then(|taken| taken.write.alone.take()) {
             let (ends, ended) = oneshot::channel();
-            if alone.send(Alone(ends)).is_ok() {
+            if alone.send(Alone { epoch, _ends: ends }).is_ok() {
                 // It is dropped: nothing is sent.
                 let _ = ended.await;
             }
@@ -290,7 +302,18 @@ impl Writer {
         }
         let (silent, writes) = steps.into_iter().partition(Step::is_silent);
         self.finish(silent);
-        self.write_parts(session, epoch, writes).await
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let writing = match turn {
+            Some(_) => Some(self.writing.lock().await),
+            None => None,
+        };
+        drop(turn);
+        self.work.notify_one();
+        let written = self.write_parts(session, epoch, writes).await;
+        drop(writing);
+        written
     }
 
     /// What was asked for when collections had other definitions is read anew, and comes again with what it claims now.
@@ -420,7 +443,20 @@ impl Writer {
             part.iter().for_each(|step| step.write(&mut writes));
             let group = self.groups.fetch_add(1, Ordering::Relaxed) + 1;
             match session.write(&writes, (epoch, group)).await {
-                Ok(position) => {
+                Ok(Outcome::Held(held)) => {
+                    let catalogue = self.catalogue();
+                    let checked = check_held(session, &catalogue, (&mut part, &held)).await;
+                    let (silent, left): (Vec<Step>, _) =
+                        part.into_iter().partition(Step::is_silent);
+                    self.finish(silent);
+                    parts.push(left);
+                    if let Err(error) = checked {
+                        let left = parts.into_iter().flatten().map(|step| step.taken);
+                        self.put_back(left.collect());
+                        return Err(Ended::Session(error));
+                    }
+                }
+                Ok(Outcome::Written(position)) => {
                     self.finish(part);
                     self.reached.send_if_modified(|reached| {
                         let is_further = position > *reached;

@@ -52,19 +52,135 @@ async fn a_definition_that_documents_are_not_is_refused_with_the_documents() {
         "validation_failed"
     );
 
-    world
-        .made("flights", &json!({"number": 1, "origin": "JFK"}))
+    world.stop().await;
+}
+
+/// Airports by codes of two kinds, an abstract collection of places, and flights.
+fn places(airports: &str, references: &str) -> String {
+    format!(
+        r#"{{"collections": [
+    {{"collection": "places", "abstract": true, "identity": ["/code"]}},
+    {{"collection": "airports", {airports}, "schema": {{"type": "object", "properties": {{"faa": {{"type": "string"}},
+        "icao": {{"type": "string"}}}}, "required": ["faa", "icao"]}}}},
+    {{"collection": "flights", "identity": ["/number"], "references": [{references}],
+        "schema": {{"type": "object", "properties": {{"number": {{"type": "integer"}}, "origin": {{"type": "string"}}, "icao": {{"type": "string"}},
+            "at": {{"type": "string"}}}}, "required": ["number"]}}}}
+]}}"#
+    )
+}
+
+const BY_FAA: &str = r#""identity": ["/faa"]"#;
+const TO_FAA: &str = r#"{"name": "origin", "to": "airports", "paths": {"/origin": "/faa"}}"#;
+const TO_ICAO: &str = r#"{"name": "origin", "to": "airports", "paths": {"/icao": "/icao"}}"#;
+
+/// The message of the first document for which a definition cannot be.
+async fn refused(world: &World, file: &str) -> String {
+    let DocumentsError::DefinitionInvalid { violations } = world.apply(file).await.unwrap_err()
+    else {
+        panic!("it is taken")
+    };
+    violations[0].message.clone()
+}
+
+#[tokio::test]
+async fn references_are_found_anew_when_they_are_declared_differently() {
+    let world = World::new(18).await;
+    world.apply(&places(BY_FAA, "")).await.unwrap();
+    let jfk = world
+        .made("airports", &json!({"faa": "JFK", "icao": "KJFK"}))
         .await;
-    let without = FLIGHTS.replace(
-        r#"{"name": "origin", "to": "airports", "paths": {"/origin": "/faa"}},"#,
-        "",
+    let body = json!({"number": 1, "origin": "JFK", "icao": "KJFK"});
+    let flight = world.made("flights", &body).await;
+    let lost = world
+        .made("flights", &json!({"number": 2, "origin": "LAX"}))
+        .await;
+    let message = refused(&world, &places(BY_FAA, TO_FAA)).await;
+    let said = format!("document {}: `airports` has no document with /faa", lost.id);
+    assert!(message.starts_with(&said), "{message}");
+    world.delete("flights", lost.id).await.unwrap();
+    world.apply(&places(BY_FAA, TO_FAA)).await.unwrap();
+    assert_eq!(
+        code(world.delete("airports", jfk.id).await),
+        "still_referenced"
     );
-    assert_eq!(code(world.apply(&without).await), "definition_invalid");
-    let other = FLIGHTS.replace(
-        r#""identity": ["/number"]"#,
-        r#""identity": ["/number", "/origin"]"#,
+    // It was not written: neither its version nor the feed has changed.
+    assert_eq!(world.made("flights", &body).await.version, flight.version);
+    world.check().await;
+    // Another identity of what is referred to, and references by it.
+    let message = refused(&world, &places(r#""identity": ["/icao"]"#, TO_FAA)).await;
+    assert!(
+        message.starts_with("the identity of `airports` is `/icao`"),
+        "{message}"
     );
-    assert_eq!(code(world.apply(&other).await), "definition_invalid");
+    world
+        .made("airports", &json!({"faa": "XXX", "icao": "KXXX"}))
+        .await;
+    let twice = world
+        .made("airports", &json!({"faa": "YYY", "icao": "KXXX"}))
+        .await;
+    let by_icao = places(r#""identity": ["/icao"]"#, TO_ICAO);
+    let message = refused(&world, &by_icao).await;
+    assert!(
+        message.ends_with("another document has its identity"),
+        "{message}"
+    );
+    world.delete("airports", twice.id).await.unwrap();
+    world.apply(&by_icao).await.unwrap();
+    world.check().await;
+    assert_eq!(
+        code(world.delete("airports", jfk.id).await),
+        "still_referenced"
+    );
+    let same = world
+        .made("airports", &json!({"faa": "KEN", "icao": "KJFK"}))
+        .await;
+    assert_eq!((same.id, same.version), (jfk.id, 2));
+    // And none.
+    world
+        .apply(&places(r#""identity": ["/icao"]"#, ""))
+        .await
+        .unwrap();
+    world.delete("airports", jfk.id).await.unwrap();
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn documents_are_called_anew_in_abstract_collections() {
+    let world = World::new(18).await;
+    let extends = |path: &str| {
+        format!(
+            r#"{BY_FAA}, "extends": [{{"collection": "places", "identity": {{"{path}": "/code"}}}}]"#
+        )
+    };
+    let at = r#"{"name": "at", "to": "places", "paths": {"/at": "/code"}}"#;
+    world.apply(&places(BY_FAA, "")).await.unwrap();
+    let jfk = world
+        .made("airports", &json!({"faa": "JFK", "icao": "KJFK"}))
+        .await;
+    world
+        .made("flights", &json!({"number": 1, "at": "JFK"}))
+        .await;
+    let message = refused(&world, &places(BY_FAA, at)).await;
+    assert!(
+        message.contains("`places` has no document with /code"),
+        "{message}"
+    );
+    world.apply(&places(&extends("/faa"), at)).await.unwrap();
+    world.check().await;
+    assert_eq!(
+        code(world.delete("airports", jfk.id).await),
+        "still_referenced"
+    );
+    // The flight would refer to nothing.
+    for airports in [BY_FAA.to_owned(), extends("/icao")] {
+        let message = refused(&world, &places(&airports, at)).await;
+        assert!(
+            message.contains("`places` has no document with /code"),
+            "{message}"
+        );
+    }
+    world.apply(&places(&extends("/icao"), "")).await.unwrap();
+    world.delete("airports", jfk.id).await.unwrap();
     world.stop().await;
 }
 

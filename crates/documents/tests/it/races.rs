@@ -1,9 +1,12 @@
 //! Writes that would hurt each other.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use egret_documents::DocumentsError;
-use futures_util::future::join_all;
+use egret_documents::core::decide::Condition;
+use egret_documents::model::Done;
+use futures_util::future::{join, join_all, join3};
 use serde_json::json;
 
 use crate::world::{FLIGHTS, World, engine};
@@ -113,6 +116,206 @@ async fn a_second_owner_writes_and_the_first_does_not() {
     );
     other.stop().await;
     world.stop().await;
+}
+
+/// How often two meet in each of the races below.
+const RACES: usize = 1_000;
+
+/// Has a race run so often, on so many lanes side by side.
+async fn races<F>(world: &Arc<World>, race: impl Fn(Arc<World>, usize) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let lanes: Vec<_> = (0..CLIENTS)
+        .map(|lane| (lane..RACES).step_by(CLIENTS))
+        .collect();
+    let mut running = tokio::task::JoinSet::new();
+    for lane in lanes {
+        let all: Vec<F> = lane.map(|round| race(world.clone(), round)).collect();
+        running.spawn(async move {
+            for one in all {
+                one.await;
+            }
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        done.unwrap();
+    }
+}
+
+/// Of two that cannot both be the one that was done; the other was refused with its code.
+fn one_of_two<A: std::fmt::Debug, B: std::fmt::Debug>(
+    first: Result<A, DocumentsError>,
+    second: Result<B, DocumentsError>,
+    codes: (&str, &str),
+) -> (Option<A>, Option<B>) {
+    let first = allowed(first, &[codes.0]);
+    let second = allowed(second, &[codes.1]);
+    assert!(
+        first.is_some() != second.is_some(),
+        "{first:?} and {second:?}"
+    );
+    (first, second)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_goes_or_is_referred_to_a_thousand_times() {
+    let world = Arc::new(World::new(18).await);
+    world.apply(FLIGHTS).await.unwrap();
+    races(&world, |world, round| async move {
+        let body = json!({"faa": format!("T{round}")});
+        let airport = world.made("airports", &body).await.id;
+        let flight = json!({"number": round, "origin": format!("T{round}")});
+        let go = world.delete("airports", airport);
+        let refer = world.post("flights", &flight);
+        // Whoever is asked first is not always first.
+        let (gone, made) = match round % 2 {
+            0 => join(go, refer).await,
+            _ => {
+                let (made, gone) = join(refer, go).await;
+                (gone, made)
+            }
+        };
+        let codes = ("still_referenced", "unresolved_reference");
+        if let (None, Some(made)) = one_of_two(gone, made, codes) {
+            world.delete("flights", made.id).await.unwrap();
+            world.delete("airports", airport).await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(world.number("SELECT count(*) FROM egret.document").await, 0);
+    Arc::into_inner(world).unwrap().stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_make_one_document_a_thousand_times() {
+    let world = Arc::new(World::new(18).await);
+    world.apply(FLIGHTS).await.unwrap();
+    races(&world, |world, round| async move {
+        let body = |name: &str| json!({"faa": format!("U{round}"), "name": name});
+        let (first, second) = (body("first"), body("second"));
+        let both = join(
+            world.post("airports", &first),
+            world.post("airports", &second),
+        );
+        let (first, second) = both.await;
+        let (first, second) = (first.unwrap(), second.unwrap());
+        assert_eq!(first.id, second.id);
+        let mut both = [(first.version, first.done), (second.version, second.done)];
+        both.sort_by_key(|(version, _)| *version);
+        assert_eq!(both, [(1, Done::Created), (2, Done::Changed)]);
+    })
+    .await;
+    Arc::into_inner(world).unwrap().stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_document_is_called_differently_while_others_refer_to_it_a_thousand_times() {
+    let world = Arc::new(World::new(18).await);
+    let mutable = FLIGHTS.replace(
+        r#""identity": ["/faa"]"#,
+        r#""identity": ["/faa"], "identity_mutable": true"#,
+    );
+    world.apply(&mutable).await.unwrap();
+    races(&world, |world, round| async move {
+        let (old, new) = (format!("O{round}"), format!("N{round}"));
+        let airport = world.made("airports", &json!({"faa": old})).await.id;
+        let flight = |number: usize, origin: &str| json!({"number": number, "origin": origin});
+        let (by_old, by_new) = (flight(2 * round, &old), flight(2 * round + 1, &new));
+        let renamed = json!({"faa": new});
+        let (by_old, by_new, moved) = join3(
+            world.post("flights", &by_old),
+            world.post("flights", &by_new),
+            world.put("airports", airport, &renamed, Condition::Always),
+        )
+        .await;
+        moved.unwrap();
+        for made in [by_old, by_new] {
+            if let Some(made) = allowed(made, &["unresolved_reference"]) {
+                let there = world.get("flights", made.id).await.unwrap();
+                assert_eq!(there["origin"], json!(new));
+            }
+        }
+    })
+    .await;
+    Arc::into_inner(world).unwrap().stop().await;
+}
+
+/// How often writing changes hands under load.
+const TAKEOVERS: usize = 5;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_outlasts_owners_that_change_under_load() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let other = World {
+        documents: engine(&world.database),
+        client: world.database.connect().await,
+        database: world.database.clone(),
+        caller: world.caller.clone(),
+    };
+    let worlds = Arc::new([world, other]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let clients = (0..CLIENTS).map(|client| {
+        let (worlds, is_over) = (worlds.clone(), is_over.clone());
+        tokio::spawn(async move {
+            let (mut acknowledged, mut round) = (Vec::new(), 0);
+            while !is_over.load(Ordering::Relaxed) {
+                round += 1;
+                let faa = json!({"faa": format!("{client}-{round}")});
+                let flight = json!({"number": client * 1_000_000 + round, "origin": format!("{client}-{round}")});
+                // Asked of both until one of them does it.
+                for (collection, body) in [("airports", &faa), ("flights", &flight)] {
+                    for world in worlds.iter().cycle() {
+                        match world.post(collection, body).await {
+                            Ok(made) => {
+                                acknowledged.push((collection, made.id, body.clone()));
+                                break;
+                            }
+                            Err(error) => assert!(egret_base::Coded::retryable(&error), "{error}"),
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                }
+            }
+            acknowledged
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    let owner = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = \
+         (SELECT oid FROM pg_database WHERE datname = current_database())";
+    for _ in 0..TAKEOVERS {
+        let [world, _] = &*worlds;
+        let epoch = world.number("SELECT epoch FROM egret.document_owner").await;
+        // The one that writes is not told: what it has under way meets the next epoch.
+        let end = format!("SELECT count(pg_terminate_backend(pid)) FROM ({owner}) AS o");
+        world.until(&end, 1).await;
+        world
+            .until(
+                &format!("SELECT count(*) FROM egret.document_owner WHERE epoch > {epoch}"),
+                1,
+            )
+            .await;
+        let before = world
+            .number("SELECT position FROM egret.document_owner")
+            .await;
+        let more =
+            format!("SELECT count(*) FROM egret.document_owner WHERE position > {before} + 200");
+        world.until(&more, 1).await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let mut acknowledged = Vec::new();
+    for client in clients {
+        acknowledged.extend(client.await.unwrap());
+    }
+    let [world, other] = Arc::into_inner(worlds).unwrap();
+    for (collection, id, body) in acknowledged {
+        assert_eq!(world.get(collection, id).await.unwrap(), body);
+    }
+    let checked = world.documents.fsck(&world.caller, false).await.unwrap();
+    assert_eq!(checked.findings, []);
+    other.documents_stop().await;
+    world.documents_stop().await;
 }
 
 /// What was done, or nothing where one of these refused it.

@@ -135,9 +135,11 @@ async fn receiver(answers: &'static [&'static str]) -> (String, mpsc::UnboundedR
                 let read = stream.read(&mut part).await.unwrap();
                 text.extend_from_slice(&part[..read]);
                 let all = String::from_utf8_lossy(&text).into_owned();
-                if let Some((_, body)) = all.split_once("\r\n\r\n")
-                    && let Ok(body) = serde_json::from_str(body)
+                if let Some((head, sent)) = all.split_once("\r\n\r\n")
+                    && let Ok(body) = serde_json::from_str(sent)
                 {
+                    let signed = format!("egret-signature: default of {}", sent.len());
+                    assert!(head.contains(&signed), "{head}");
                     break body;
                 }
             };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
-use egret_base::{Clock, Coded, Entropy, SystemClock, SystemEntropy, TaskSink};
+use egret_base::{Clock, Coded, Entropy, Signer, SystemClock, SystemEntropy, TaskSink};
 use egret_documents::api::{Applied, Caller, Documents, Options};
 use egret_documents::core::decide::Condition;
 use egret_documents::model::{CollectionName, DocumentId, Written};
@@ -152,6 +152,15 @@ impl World {
     }
 }
 
+/// Signs with what a test can tell.
+struct Signed;
+
+impl Signer for Signed {
+    fn sign(&self, tenant: &str, _at_seconds: u64, body: &[u8]) -> Result<String, String> {
+        Ok(format!("{tenant} of {}", body.len()))
+    }
+}
+
 /// An engine on a database.
 pub fn engine(database: &TestDatabase) -> Documents {
     engine_with(database, usual(), None)
@@ -179,6 +188,7 @@ pub fn engine_with(
         clock,
         entropy,
         tasks,
+        signer: Some(Arc::new(Signed)),
     };
     Documents::new(options, &mut Registry::default())
 }

@@ -266,6 +266,7 @@ impl Parts {
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
             tasks: Some(Arc::new(queues.clone())),
+            signer: Some(Arc::new(queues.clone())),
         };
         let mut engine = None;
         self.metrics

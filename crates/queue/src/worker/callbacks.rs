@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use egret_base::{Entropy, durable};
+use egret_base::{Entropy, SIGNATURE_HEADER, Signer, durable};
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::json;
 use sha2::Sha256;
@@ -33,9 +33,6 @@ const LEASE_MARGIN_MS: u64 = 20_000;
 
 /// Bytes of a result that a callback carries; of a longer one it says where to get it.
 const RESULT_BYTES_MAX: usize = 64 << 10;
-
-/// Header with the signature.
-pub(crate) const SIGNATURE: &str = "egret-signature";
 
 /// A callback to be sent.
 struct Callback {
@@ -238,7 +235,7 @@ impl Post {
             .post(&callback.url)
             .header("content-type", "application/json")
             .header("egret-task", callback.about.to_string())
-            .header(SIGNATURE, signature(&key, at, body.as_bytes()))
+            .header(SIGNATURE_HEADER, signature(&key, at, body.as_bytes()))
             .body(body);
         let answered = request.send().await;
         let status = answered
@@ -336,6 +333,16 @@ impl Queues {
     pub fn callback_key(&self, tenant: &str) -> Result<String, QueueError> {
         let key = of_tenant(&self.inner.callback_key()?, tenant);
         Ok(key.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+impl Signer for Queues {
+    fn sign(&self, tenant: &str, at_seconds: u64, body: &[u8]) -> Result<String, String> {
+        let key = self
+            .inner
+            .callback_key()
+            .map_err(|error| error.to_string())?;
+        Ok(signature(&of_tenant(&key, tenant), at_seconds, body))
     }
 }
 

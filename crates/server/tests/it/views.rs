@@ -76,6 +76,7 @@ impl Rig {
                 clock: Arc::new(SystemClock),
                 entropy: Arc::new(SystemEntropy),
                 tasks: None,
+                signer: None,
             };
             let documents = Documents::new(documents, registry);
             engines = Some((queues, outbox, Views::new(options, registry), documents));

@@ -186,7 +186,8 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN ('x' || pg_catalog.left(pg_catalog.replace(id::text, '-', ''), 16))::bit(64)::bigint;
 
 -- What a group of writes comes to, in one transaction: set by set, so that many cost little more than one. What it is given has been
--- decided by the owner: nothing here looks whether a reference resolves. Returns the place in the feed of its last change.
+-- decided by the owner: nothing here looks whether a reference resolves. Gives the place in the feed of its last change; or, where others
+-- refer to documents that are to go, the numbers of these, and has written nothing.
 CREATE FUNCTION egret.document_write(
     epoch bigint, group_id bigint, number_max bigint,
     -- Whether the group may be lost by a crash of the server.
@@ -198,6 +199,8 @@ CREATE FUNCTION egret.document_write(
     changed_tenants integer[], changed_collections integer[], changed_numbers bigint[], changed_bodies jsonb[],
     changed_authors text[], changed_traces text[], changed_ends integer[], changed_targets bigint[],
     gone_tenants integer[], gone_collections integer[], gone_numbers bigint[],
+    -- Those of them that may only go if nobody refers to them; of the others that is known.
+    checked_tenants integer[], checked_numbers bigint[],
     -- Documents of which it is kept what they were until now: how many versions of them.
     kept_tenants integer[], kept_collections integer[], kept_numbers bigint[], kept_versions integer[], kept_authors text[], kept_deleted boolean[],
     -- Documents that were gone and are there again.
@@ -209,14 +212,22 @@ CREATE FUNCTION egret.document_write(
     kinds "char"[], tenants integer[], collections integer[], ids uuid[], versions integer[],
     -- Requests with their answers; those of each are up to its place in `answer_ends`.
     request_tenants integer[], request_keys uuid[], request_prints uuid[], answer_ends integer[],
-    answer_kinds "char"[], answer_ids uuid[], answer_versions integer[]
-) RETURNS bigint
+    answer_kinds "char"[], answer_ids uuid[], answer_versions integer[],
+    OUT reached bigint, OUT held bigint[]
+)
 LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_variable
-DECLARE
-    reached bigint;
 BEGIN
+    IF cardinality(checked_numbers) > 0 THEN
+        SELECT array_agg(c.number) INTO held
+        FROM unnest(checked_tenants, checked_numbers) AS c (tenant_id, number)
+        CROSS JOIN LATERAL (SELECT FROM egret.document_edge AS e
+            WHERE e.tenant_id = c.tenant_id AND e.target = c.number AND e.source <> c.number LIMIT 1) AS e;
+        IF held IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
     IF is_relaxed THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
@@ -298,6 +309,5 @@ BEGIN
         INSERT INTO egret.document_feed (position, epoch, group_id, at, kinds, tenants, collections, ids, versions)
         VALUES (reached, epoch, group_id, now(), kinds, tenants, collections, ids, versions);
     END IF;
-    RETURN reached;
 END
 $$;
