@@ -188,52 +188,61 @@ async fn warm_up(stage: &mut Stage, load: &Load, crew: &mut Crew, pulse: &Pulse)
     let begun = Instant::now();
     // Another seed than the window's: what the warm-up brings into caches is not what is measured.
     let dispatch = Dispatch::new(load, begun, load.warmup_max, !stage.seed, stage.operations);
-    let mut detector = Detector::new(match load.pace {
+    let work = crew.work(&dispatch, begun + load.warmup_max + LATENCY_MAX);
+    let (warmup, _) = settle((load.pace, load.warmup_max), pulse, work, || dispatch.stop()).await?;
+    stage.operations = dispatch.begun();
+    Ok(warmup)
+}
+
+/// Watches work until it is steady, or for so long at most, then has it stopped, and gives what it has come to.
+///
+/// # Errors
+/// When it fails.
+pub(crate) async fn settle<T>(
+    (pace, warmup_max): (Pace, Duration),
+    pulse: &Pulse,
+    work: impl Future<Output = Result<T>>,
+    stop: impl Fn(),
+) -> Result<(Warmup, T)> {
+    let begun = Instant::now();
+    let mut detector = Detector::new(match pace {
         Pace::Closed => RATE_SLOPE_MAX,
         Pace::Open { .. } => LATENCY_SLOPE_MAX,
     });
     let mut steady = false;
-    {
-        let work = crew.work(&dispatch, begun + load.warmup_max + LATENCY_MAX);
-        let mut work = std::pin::pin!(work);
-        let mut ticks = tokio::time::interval(WINDOW);
-        // Windows that follow one another at once would hold nothing.
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        ticks.tick().await;
-        let mut before = pulse.read();
-        let mut last = begun;
-        loop {
-            tokio::select! {
-                done = &mut work => {
-                    done.context("warm up")?;
-                    break;
+    let mut work = std::pin::pin!(work);
+    let mut ticks = tokio::time::interval(WINDOW);
+    // Windows that follow one another at once would hold nothing.
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let (mut before, mut last) = (pulse.read(), begun);
+    let done = loop {
+        tokio::select! {
+            done = &mut work => break done.context("warm up")?,
+            _ = ticks.tick() => {
+                let (now, moment) = (pulse.read(), Instant::now());
+                if let Some(watched) = watched(pace, &now, &before, moment - last) {
+                    steady |= detector.push(moment - begun, watched);
                 }
-                _ = ticks.tick() => {
-                    let (now, moment) = (pulse.read(), Instant::now());
-                    let watched = watched(load.pace, &now, &before, moment - last);
-                    if let Some(watched) = watched {
-                        steady |= detector.push(moment - begun, watched);
-                    }
-                    (before, last) = (now, moment);
-                    if steady || begun.elapsed() >= load.warmup_max {
-                        dispatch.stop();
-                    }
+                (before, last) = (now, moment);
+                if steady || begun.elapsed() >= warmup_max {
+                    stop();
                 }
             }
         }
-    }
-    stage.operations = dispatch.begun();
+    };
     let slope = detector.slope();
-    Ok(Warmup {
+    let warmup = Warmup {
         seconds: begun.elapsed().as_secs_f64(),
         steady,
         slope: slope.map_or(0.0, |slope| slope.relative),
         standard_error: slope.map(|slope| slope.standard_error),
-        watched: Some(match load.pace {
+        watched: Some(match pace {
             Pace::Closed => Watched::Rate,
             Pace::Open { .. } => Watched::Latency,
         }),
-    })
+    };
+    Ok((warmup, done))
 }
 
 /// What must settle, of one window: the rate of a closed loop, in operations per second; the typical

@@ -19,6 +19,9 @@ pub struct DocumentsArgs {
     /// How long the load lasts [default: 60; with soak 1800]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<Duration>,
+    /// End the warm-up after this time even if the load is not steady
+    #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
+    pub warmup_max: Duration,
     /// Other documents that a document refers to
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub references: u32,

@@ -20,9 +20,11 @@ use self::client::{Address, Client, Pace, each};
 use self::mix::{Left, Shape};
 use self::site::Site;
 use crate::cli::{DocumentsArgs, DocumentsScenario, Switch};
+use crate::load::{Pace as LoadPace, settle};
 use crate::record::{Recorder, Recording, scalar};
-use crate::result::Better;
+use crate::result::{Better, Warmup};
 use crate::scenario::{Measurement, Scenario};
+use crate::schedule::Spacing;
 use crate::stage::Stage;
 
 /// How long it lasts where nobody says.
@@ -100,12 +102,11 @@ impl Documents {
     async fn load(
         &self,
         stage: &Stage,
-        (lasts, rate): (Duration, Option<f64>),
+        pace: Arc<Pace>,
         origin: Instant,
         work: impl Fn(&mut Client, u32) -> Result<Left> + Send + Sync + 'static,
     ) -> Result<Ran> {
         let address = self.address(stage)?;
-        let pace = Arc::new(Pace::new(lasts, rate, stage.seed));
         let begun = Instant::now();
         let done = each(self.args.clients, move |number| {
             let mut client = Client::open(address.clone(), pace.clone(), origin)?;
@@ -125,6 +126,23 @@ impl Documents {
         }
         ran.took = begun.elapsed();
         Ok(ran)
+    }
+
+    /// Does what will be measured until it is steady.
+    async fn warm_up(&mut self, stage: &mut Stage) -> Result<(Warmup, Ran)> {
+        stage.progress.say("warming up");
+        self.run += 1;
+        let warmup_max = self.args.warmup_max;
+        let pace = Arc::new(Pace::new(warmup_max, self.args.rate, !stage.seed));
+        let kind = match self.args.rate {
+            Some(rate) => LoadPace::Open {
+                rate,
+                spacing: Spacing::Poisson,
+            },
+            None => LoadPace::Closed,
+        };
+        let work = self.main(stage, &pace, Instant::now());
+        settle((kind, warmup_max), &pace.pulse, work, || pace.stop()).await
     }
 
     /// Has all clients do so many things together, as fast as they can, without noting them.
@@ -225,6 +243,7 @@ impl Scenario for Documents {
     }
 
     async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
+        let (warmup, warmed) = self.warm_up(stage).await?;
         self.run += 1;
         let site = self.site.as_ref().context("the scenario is not prepared")?;
         let session = site.client().await?;
@@ -232,7 +251,9 @@ impl Scenario for Documents {
         let window = stage.open_window(Some(self.seconds))?;
         let origin = window.origin();
         stage.progress.say(self.args.scenario.name());
-        let mut ran = self.main(stage, origin).await?;
+        let pace = Arc::new(Pace::new(self.seconds, self.args.rate, stage.seed));
+        let mut ran = self.main(stage, &pace, origin).await?;
+        ran.left.extend(warmed.left);
         let observed = window.close().await?;
         let came = site.counts(&session).await?.since(before);
         let (requests, seconds) = (ran.requests, ran.took.as_secs_f64());
@@ -289,6 +310,7 @@ impl Scenario for Documents {
         metrics.insert("fsck_errors".to_owned(), count(site.fsck().await?));
         let mut measurement = Measurement::new(observed, Recording::merge(ran.recorders));
         measurement.metrics = metrics;
+        measurement.warmup = Some(warmup);
         measurement.workers = self.args.clients.into();
         Ok(measurement)
     }

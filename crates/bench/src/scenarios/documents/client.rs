@@ -1,5 +1,6 @@
 //! A client: a connection on which one request follows the other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::http1::Connection;
 use crate::record::Recorder;
 use crate::schedule::{Arrivals, Spacing, arrivals};
+use crate::steady::Pulse;
 
 /// Where requests go.
 #[derive(Clone, Debug)]
@@ -22,6 +24,10 @@ pub(super) struct Pace {
     begin: Instant,
     end: Instant,
     schedule: Option<Mutex<Arrivals>>,
+    /// It is over before its time.
+    is_stopped: AtomicBool,
+    /// What has ended so far.
+    pub(super) pulse: Pulse,
 }
 
 impl Pace {
@@ -33,13 +39,20 @@ impl Pace {
             begin,
             end: begin + lasts,
             schedule,
+            is_stopped: AtomicBool::new(false),
+            pulse: Pulse::default(),
         }
+    }
+
+    /// Nothing more is due.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
     /// When the next request is due; none: there is none any more.
     fn next(&self) -> Option<Instant> {
         let now = Instant::now();
-        if now >= self.end {
+        if now >= self.end || self.is_stopped.load(Ordering::Relaxed) {
             return None;
         }
         let Some(schedule) = &self.schedule else {
@@ -106,6 +119,7 @@ impl Client {
         let begun = Instant::now();
         let answered = self.send(method, path, body)?;
         let ended = Instant::now();
+        self.pace.pulse.add(ended - due);
         let [due, begun, ended] =
             [due, begun, ended].map(|moment| moment.saturating_duration_since(self.origin));
         self.requests += 1;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::client::Client;
+use super::client::{Client, Pace};
 use super::loads::gets;
 use super::mix::Left;
 use super::{Documents, Ran, site};
@@ -27,11 +27,11 @@ impl Documents {
     /// When a connection is lost.
     pub(super) async fn reads(&self, stage: &Stage, origin: Instant, ran: &mut Ran) -> Result<f64> {
         let ids = self.ids.clone().context("the scenario is not prepared")?;
-        let moment = (READS, None);
-        let got = self.load(stage, moment, origin, gets(ids.clone())).await?;
+        let moment = || Arc::new(Pace::new(READS, None, stage.seed));
+        let got = self.load(stage, moment(), origin, gets(ids.clone())).await?;
         let rate = got.requests as f64 / got.took.as_secs_f64();
         ran.recorders.extend(got.recorders);
-        let found = self.load(stage, moment, origin, |client, number| {
+        let found = self.load(stage, moment(), origin, |client, number| {
             for round in 0_u64.. {
                 let group = (u64::from(number) * 37 + round) % 1_000;
                 let path = format!("documents/items?filter=/group%20=%20{group}&limit=20");
@@ -42,7 +42,7 @@ impl Documents {
             Ok(Left::default())
         });
         ran.recorders.extend(found.await?.recorders);
-        let referring = self.load(stage, moment, origin, move |client, number| {
+        let referring = self.load(stage, moment(), origin, move |client, number| {
             for round in 0_usize.. {
                 let place = (number as usize * 7_919 + round) % ids.things.len();
                 let path = format!("documents/things/{}/referrers", ids.things[place]);

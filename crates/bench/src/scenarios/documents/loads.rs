@@ -1,11 +1,11 @@
 //! What clients do, one scenario each.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::client::Client;
+use super::client::{Client, Pace};
 use super::mix::{self, Left};
 use super::{Documents, Ids, LINES, Ran};
 use crate::cli::DocumentsScenario;
@@ -16,20 +16,24 @@ impl Documents {
     ///
     /// # Errors
     /// When a connection is lost.
-    pub(super) async fn main(&self, stage: &Stage, origin: Instant) -> Result<Ran> {
+    pub(super) async fn main(
+        &self,
+        stage: &Stage,
+        pace: &Arc<Pace>,
+        origin: Instant,
+    ) -> Result<Ran> {
         use DocumentsScenario as Which;
         let (shape, run) = (self.shape, self.run);
         let ids = self.ids.clone().context("the scenario is not prepared")?;
         let count = self.args.documents / 2;
-        let pace = (self.seconds, self.args.rate);
         match self.args.scenario {
             Which::Volume | Which::Soak => {
-                self.load(stage, pace, origin, move |client, number| {
+                self.load(stage, pace.clone(), origin, move |client, number| {
                     mix::run(client, shape, number + run * 10_000)
                 })
                 .await
             }
-            Which::Get => self.load(stage, pace, origin, gets(ids)).await,
+            Which::Get => self.load(stage, pace.clone(), origin, gets(ids)).await,
             Which::Import => self.import(stage, pace, origin).await,
             Which::Unchanged => {
                 self.repeat(
@@ -85,11 +89,11 @@ impl Documents {
     async fn import(
         &self,
         stage: &Stage,
-        pace: (Duration, Option<f64>),
+        pace: &Arc<Pace>,
         origin: Instant,
     ) -> Result<Ran> {
         let (shape, run, count) = (self.shape, self.run, self.args.documents / 2);
-        self.load(stage, pace, origin, move |client, number| {
+        self.load(stage, pace.clone(), origin, move |client, number| {
             for part in 0_u32.. {
                 let lines = (0..LINES).map(|line| {
                     let to = |at| format!("t{}", (line + at * 7) % count);
@@ -114,13 +118,13 @@ impl Documents {
     async fn repeat(
         &self,
         stage: &Stage,
-        pace: (Duration, Option<f64>),
+        pace: &Arc<Pace>,
         origin: Instant,
         name: &'static str,
         expected: u64,
         body: impl Fn(u32, u64) -> String + Send + Sync + 'static,
     ) -> Result<Ran> {
-        self.load(stage, pace, origin, move |client, number| {
+        self.load(stage, pace.clone(), origin, move |client, number| {
             for round in 0.. {
                 let asked = ("POST", "documents/items", &*body(number, round));
                 if client.ask(name, asked, &[expected])?.is_none() {
