@@ -189,7 +189,10 @@ async fn warm_up(stage: &mut Stage, load: &Load, crew: &mut Crew, pulse: &Pulse)
     // Another seed than the window's: what the warm-up brings into caches is not what is measured.
     let dispatch = Dispatch::new(load, begun, load.warmup_max, !stage.seed, stage.operations);
     let work = crew.work(&dispatch, begun + load.warmup_max + LATENCY_MAX);
-    let (warmup, _) = settle((load.pace, load.warmup_max), pulse, work, || dispatch.stop()).await?;
+    let (warmup, _) = settle((load.pace, load.warmup_max), pulse, work, || {
+        dispatch.stop()
+    })
+    .await?;
     stage.operations = dispatch.begun();
     Ok(warmup)
 }

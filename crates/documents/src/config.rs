@@ -21,6 +21,11 @@ egret_base::settings! {
         query_timeout: Span = Span::secs(10),
         /// Documents of a page.
         page_max: u32 = 1_000,
+        /// Bytes of the documents of a page, and again of those that are embedded in it. A page ends before it has more, with one document at
+        /// least, and embedding more is refused.
+        page_bytes_max: Size = Size::mib(16),
+        /// Exports that run at a time, in each database; more are refused. Each takes a connection.
+        exports: u32 = 2,
         /// Bytes of a document.
         document_bytes_max: Size = Size::mib(1),
         /// Names of documents that are remembered, so that references to them need no look-up; one takes about 60 bytes.

@@ -84,6 +84,22 @@ pub enum DocumentsError {
         /// How long it may take.
         timeout: egret_base::settings::Span,
     },
+    /// More was to be embedded than may be.
+    #[error(
+        "what is to be embedded takes more than {bytes_max}, `documents.page_bytes_max`: ask for fewer documents, or fewer references, at a time"
+    )]
+    EmbeddedTooLarge {
+        /// How much it may take.
+        bytes_max: egret_base::settings::Size,
+    },
+    /// As many exports run as may.
+    #[error(
+        "{exports_max} exports run already, `documents.exports`: come again when one of them has ended"
+    )]
+    TooManyExports {
+        /// How many may run.
+        exports_max: u32,
+    },
     /// A batch has too many operations.
     #[error(
         "a batch may have {batch_max} operations, `documents.batch_max`, and this one has {operations}"
@@ -292,6 +308,13 @@ impl From<DatabasesError> for DocumentsError {
     }
 }
 
+/// Whether the server does not take what it was given, and never will: a value that is none (class 22), or more than it can hold (class 54).
+fn is_of_values(code: &SqlState) -> bool {
+    ["22", "54"]
+        .iter()
+        .any(|class| code.code().starts_with(class))
+}
+
 /// The first violation, and how many more there are.
 fn listed(violations: &[Violation]) -> String {
     match violations {
@@ -305,6 +328,21 @@ impl DocumentsError {
     /// Whether it is the session that failed, and not what was asked of it.
     pub(crate) fn is_of_session(&self) -> bool {
         matches!(self, Self::Server { is_lost: true, .. })
+    }
+
+    /// Whether another Egret writes by now: nothing of it was done.
+    pub(crate) fn is_of_another_owner(&self) -> bool {
+        let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
+        matches!(self, Self::Server { code: Some(found), .. } if *found == code)
+    }
+
+    /// Whether the server has given up one transaction for the sake of another: the same again may do.
+    pub(crate) fn is_to_repeat(&self) -> bool {
+        let conflicts = [
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+        ];
+        matches!(self, Self::Server { code: Some(code), .. } if conflicts.contains(code))
     }
 
     /// Whether the server says that a reference would dangle.
@@ -345,6 +383,7 @@ impl Coded for DocumentsError {
             Self::IdentityImmutable { .. } => "identity_immutable",
             Self::VersionMismatch { .. } => "version_mismatch",
             Self::QueryInvalid { .. } => "query_invalid",
+            Self::EmbeddedTooLarge { .. } => "embedded_too_large",
             Self::QueryTimeout { .. } => "query_timeout",
             Self::AccessDenied { .. } => "access_denied",
             Self::NotDeleted => "not_deleted",
@@ -357,7 +396,7 @@ impl Coded for DocumentsError {
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
             | Self::CascadeTooLarge { .. } => "limit_exceeded",
-            Self::Overloaded { .. } => "overloaded",
+            Self::Overloaded { .. } | Self::TooManyExports { .. } => "overloaded",
             Self::OwnedElsewhere { .. } => "documents_owned_elsewhere",
             Self::Unreachable | Self::Stopping => "unavailable",
             Self::Damaged { .. } => "document_damaged",
@@ -376,9 +415,10 @@ impl Coded for DocumentsError {
             | Self::StillReferenced { .. }
             | Self::IdentityConflict { .. }
             | Self::Twice { .. } => Kind::Conflict,
-            Self::IdentityImmutable { .. } | Self::Database { .. } | Self::QueryInvalid { .. } => {
-                Kind::Invalid
-            }
+            Self::IdentityImmutable { .. }
+            | Self::Database { .. }
+            | Self::QueryInvalid { .. }
+            | Self::EmbeddedTooLarge { .. } => Kind::Invalid,
             Self::VersionMismatch { .. } => Kind::Mismatch,
             Self::AccessDenied { .. } => Kind::Denied,
             Self::NotDeleted | Self::DocumentsExist { .. } => Kind::Conflict,
@@ -391,7 +431,11 @@ impl Coded for DocumentsError {
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
             | Self::CascadeTooLarge { .. }
-            | Self::Overloaded { .. } => Kind::LimitReached,
+            | Self::Overloaded { .. }
+            | Self::TooManyExports { .. } => Kind::LimitReached,
+            Self::Server {
+                code: Some(code), ..
+            } if is_of_values(code) => Kind::Invalid,
             Self::OwnedElsewhere { .. }
             | Self::Unreachable
             | Self::Stopping

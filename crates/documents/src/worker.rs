@@ -2,7 +2,9 @@
 
 pub mod asker;
 pub mod catalogue;
+pub mod follower;
 pub mod ids;
+pub mod indexes;
 pub mod keeper;
 mod lookup;
 mod names;

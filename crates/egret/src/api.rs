@@ -133,6 +133,11 @@ impl Api {
         })
     }
 
+    /// The server's address.
+    pub fn base(&self) -> &Url {
+        &self.base
+    }
+
     /// GET with query parameters.
     ///
     /// # Errors

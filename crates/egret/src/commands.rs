@@ -5,7 +5,7 @@ mod bench;
 mod branch;
 mod configuration;
 mod connect;
-mod document;
+pub(crate) mod document;
 pub(crate) mod events;
 mod external;
 mod pool;

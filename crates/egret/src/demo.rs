@@ -6,6 +6,7 @@
 
 mod csv_stream;
 mod delays;
+mod documents;
 mod follow;
 mod metrics;
 mod story;

@@ -135,13 +135,13 @@ fn add_components(document: &mut Value) {
     }
 }
 
-/// A document of paths and schemas that are known only as it runs, in the same form.
-pub(crate) fn described(paths: Map<String, Value>, schemas: Map<String, Value>) -> Value {
+/// A document of paths and components that are known only as it runs, in the same form.
+pub(crate) fn described(paths: Map<String, Value>, components: Map<String, Value>) -> Value {
     let mut document = json!({
         "openapi": "3.1.0",
         "info": info(env!("CARGO_PKG_VERSION")),
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": components,
     });
     add_components(&mut document);
     document

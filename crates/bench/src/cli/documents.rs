@@ -50,6 +50,8 @@ pub enum DocumentsScenario {
     Volume,
     /// Documents read by id
     Get,
+    /// The first page of those that refer to a document, of 100,000 that do
+    Referrers,
     /// Lines put in
     Import,
     /// Documents written as they are already
@@ -70,6 +72,7 @@ impl DocumentsScenario {
         match self {
             Self::Volume => "volume",
             Self::Get => "get",
+            Self::Referrers => "referrers",
             Self::Import => "import",
             Self::Unchanged => "unchanged",
             Self::HotKey => "hot-key",

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use self::client::{Address, Client, Pace, each};
@@ -35,6 +35,15 @@ const SOAK_SECONDS: Duration = Duration::from_secs(1_800);
 
 /// Lines of a request of an import.
 const LINES: u32 = 1_000;
+
+/// Documents that refer to one, where that is what is measured.
+const REFERRERS: u32 = 100_000;
+
+/// Clients that put in what is there beforehand.
+const FILLERS: u32 = 4;
+
+/// Documents of each collection that are there beforehand and are read.
+const KNOWN_MAX: u32 = 20_000;
 
 /// Sessions that write where each request is a transaction of its own.
 const WRITERS_ALONE: u32 = 16;
@@ -145,16 +154,15 @@ impl Documents {
         settle((kind, warmup_max), &pace.pulse, work, || pace.stop()).await
     }
 
-    /// Has all clients do so many things together, as fast as they can, without noting them.
+    /// Has clients do so many things together, as fast as they can, without noting them.
     async fn all(
         &self,
         stage: &Stage,
-        count: u32,
+        (clients, count): (u32, u32),
         work: impl Fn(&mut Client, u32) -> Result<Option<String>> + Send + Sync + 'static,
     ) -> Result<Vec<String>> {
         let address = self.address(stage)?;
         let pace = Arc::new(Pace::new(Duration::ZERO, None, stage.seed));
-        let clients = self.args.clients;
         let done = each(clients, move |number| {
             let mut client = Client::open(address.clone(), pace.clone(), Instant::now())?;
             let own = (number..count).step_by(clients as usize);
@@ -164,23 +172,55 @@ impl Documents {
         Ok(done.await?.into_iter().flatten().flatten().collect())
     }
 
-    /// What is there beforehand: things, and as many items that refer to eight of them.
+    /// What is there beforehand: things, and as many items that refer to eight of them. They are put in as lines; then some of them, spread over all,
+    /// are written once more as they are, so that their ids are known.
     async fn fill(&self, stage: &Stage) -> Result<Ids> {
         let (shape, count) = (self.shape, self.args.documents / 2);
-        let things = self
-            .all(stage, count, move |client, place| {
-                let body = shape.thing(&format!("t{place}"), 'a');
-                Ok(Some(client.done("POST", "documents/things", &body)?.id))
-            })
-            .await?;
-        let items = self
-            .all(stage, count, move |client, place| {
-                let to = |at| format!("t{}", (place + at * 7) % count);
-                let body = shape.item(&format!("i{place}"), to, 'a');
-                Ok(Some(client.done("POST", "documents/items", &body)?.id))
-            })
-            .await?;
-        Ok(Ids { things, items })
+        let thing = move |place: u32| shape.thing(&format!("t{place}"), 'a');
+        let item = move |place: u32| {
+            let to = |at| format!("t{}", (place + at * 7) % count);
+            shape.item(&format!("i{place}"), to, 'a')
+        };
+        let ids = Ids {
+            things: self.put_in(stage, ("things", count), thing).await?,
+            items: self.put_in(stage, ("items", count), item).await?,
+        };
+        if self.args.scenario == DocumentsScenario::Referrers {
+            let one = Shape {
+                references: 1,
+                ..shape
+            };
+            let referring =
+                move |place: u32| one.item(&format!("h{place}"), |_| "t0".to_owned(), 'a');
+            self.put_in(stage, ("items", REFERRERS), referring).await?;
+        }
+        Ok(ids)
+    }
+
+    async fn put_in(
+        &self,
+        stage: &Stage,
+        (collection, count): (&'static str, u32),
+        body: impl Fn(u32) -> String + Copy + Send + Sync + 'static,
+    ) -> Result<Vec<String>> {
+        let parts = (FILLERS, count.div_ceil(LINES));
+        self.all(stage, parts, move |client, part| {
+            let lines = part * LINES..count.min((part + 1) * LINES);
+            let text: String = lines.map(|place| body(place) + "\n").collect();
+            let path = format!("collections/{collection}/import");
+            client.done("POST", &path, &text).map(|_| None)
+        })
+        .await?;
+        let known = count.min(KNOWN_MAX);
+        let each = (self.args.clients, known);
+        self.all(stage, each, move |client, number| {
+            let place = (u64::from(number) * u64::from(count) / u64::from(known)) as u32;
+            let path = format!("documents/{collection}");
+            let answered = client.done("POST", &path, &body(place))?;
+            ensure!(answered.status == 200, "a line was not put in");
+            Ok(Some(answered.id))
+        })
+        .await
     }
 }
 

@@ -16,8 +16,9 @@ use crate::core::group::Declared;
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, CollectionName, DocumentId};
 use crate::store::rebuild::{self, Row};
-use crate::store::{collections, feed, indexes, install, owner};
+use crate::store::{collections, feed, install, owner};
 use crate::worker::catalogue::Catalogue;
+use crate::worker::indexes;
 use crate::worker::rebuild::{Offending, PAGE, Rebuild, Redefined, refuse};
 use crate::worker::session::SETTINGS;
 
@@ -106,13 +107,16 @@ impl Documents {
             });
         }
         let catalogue = Arc::new(Catalogue::read(&transaction).await?);
-        transaction.commit().await?;
-        let wanted = catalogue.indexes();
+        if let Err(error) = transaction.commit().await {
+            // The answer may be lost, and the definition hold nevertheless.
+            kept.keeper.writer.distrust();
+            return Err(error.into());
+        }
         kept.keeper.writer.set_catalogue(catalogue);
         // Documents may be called differently.
         kept.keeper.writer.forget_names();
         drop(alone);
-        indexes::reconcile(&client, &wanted).await?;
+        indexes::reconcile(&client).await?;
         Ok(applied)
     }
 }

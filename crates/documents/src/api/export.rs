@@ -1,33 +1,54 @@
 //! All documents of a collection, as they were at one moment.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use egret_postgres::tokio_postgres::Client;
+use egret_base::settings::Size;
+use egret_postgres::tokio_postgres::types::ToSql;
+use egret_postgres::tokio_postgres::{Client, Row, Statement};
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
 
 use super::{Caller, Documents, is_seen};
 use crate::core::group::Declared;
 use crate::core::rights::Action;
 use crate::error::DocumentsError;
-use crate::model::{CollectionName, TenantId};
+use crate::model::CollectionName;
+use crate::store::query::{Room, rows};
 use crate::store::read::{Stored, export_sql};
+use crate::worker::session::SETTINGS;
 
-/// Documents that are read at a time.
-const PAGE: i64 = 1_000;
+/// Bytes of the documents that are told at a time, and so many of them at most: that is what the server may send beyond it in vain.
+const PORTION_BYTES: Size = Size::mib(4);
+const TOGETHER_MAX: u32 = 128;
+
+/// How long what the server was asked last may take, when nobody waits for it any more.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Documents of a collection, in the order in which they were made.
 pub struct Export {
-    client: Client,
+    /// None when it is dropped.
+    session: Option<Session>,
     caller: Caller,
-    tenant: TenantId,
     declared: Arc<Declared>,
     after: i64,
+    /// How many documents are asked for next: so many as the last ones say that there is room for.
+    documents: u32,
+}
+
+/// A session in a transaction that sees one moment. It counts among the exports until the server has ended what it was asked.
+struct Session {
+    client: Client,
+    statement: Statement,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Documents {
     /// Begins to read all documents of a collection as they are now.
     ///
     /// # Errors
-    /// [`DocumentsError`].
+    /// [`DocumentsError::TooManyExports`], and what the server says.
     pub async fn export(
         &self,
         caller: &Caller,
@@ -36,38 +57,76 @@ impl Documents {
         let kept = self.kept(caller).await?;
         let declared = kept.declared(caller, Action::Read, collection)?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
+        let permit = kept.asker.export()?;
         let client = kept.keeper.client().await?;
-        client
-            .batch_execute("SET jit = off; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            .await?;
-        Ok(Export {
+        client.batch_execute(SETTINGS).await?;
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+        client.batch_execute(begin).await?;
+        let sql = export_sql(tenant.0, declared.id.0);
+        let session = Session {
+            statement: client.prepare(&sql).await?,
             client,
+            _permit: permit,
+        };
+        Ok(Export {
+            session: Some(session),
             caller: caller.clone(),
-            tenant,
             declared,
             after: i64::MIN,
+            documents: TOGETHER_MAX,
         })
     }
 }
 
 impl Export {
-    /// The next documents; none: there are no more.
+    /// The next documents, no more than fit into memory; none: there are no more.
     ///
     /// # Errors
     /// What the server says.
     pub async fn next(&mut self) -> Result<Vec<Stored>, DocumentsError> {
         loop {
-            let sql = export_sql(self.tenant.0, self.declared.id.0);
-            let rows = self.client.query(&sql, &[&self.after, &PAGE]).await?;
-            let mut page: Vec<Stored> = rows.iter().map(Stored::of).collect();
-            let Some(last) = page.last() else {
+            let mut page = self.portion().await?;
+            if page.is_empty() {
                 return Ok(page);
-            };
-            self.after = last.id.number();
+            }
             page.retain(|stored| is_seen(&self.caller, &self.declared, stored));
             if !page.is_empty() {
                 return Ok(page);
             }
         }
+    }
+
+    /// The documents that come next, as many as there is room for.
+    async fn portion(&mut self) -> Result<Vec<Stored>, DocumentsError> {
+        let session = self.session.as_ref().expect("it is not dropped yet");
+        let mut room = Room::new(self.documents, PORTION_BYTES);
+        let asked = i64::from(self.documents);
+        let values: [&(dyn ToSql + Sync); 2] = [&self.after, &asked];
+        let rows = rows(&session.client, &session.statement, &values, &mut room).await?;
+        let page: Vec<Stored> = rows.iter().map(Stored::of).collect();
+        if let Some(last) = page.last() {
+            let bytes: usize = rows.iter().map(Row::raw_size_bytes).sum();
+            let each = (bytes / rows.len()).max(1) as u64;
+            let fitting = u32::try_from(PORTION_BYTES.bytes() / each);
+            self.documents = fitting.unwrap_or(TOGETHER_MAX).clamp(1, TOGETHER_MAX);
+            self.after = last.id.number();
+        }
+        Ok(page)
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        // Without a runtime the connection is at its end, too.
+        if let (Some(session), Ok(runtime)) = (self.session.take(), Handle::try_current()) {
+            runtime.spawn(session.end());
+        }
+    }
+}
+
+impl Session {
+    /// Waits until the server has ended what it was asked.
+    async fn end(self) {
+        _ = timeout(PATIENCE, self.client.batch_execute("ROLLBACK")).await;
     }
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use egret_base::settings::Size;
 use serde_json::{Map, Value};
+use uuid::Uuid;
 
 use super::{Caller, Documents, Kept, is_seen};
-use crate::core::collection::Draft;
 use crate::core::group::Declared;
 use crate::core::path::{Path, Segment};
 use crate::core::query::{After, Query, Wording};
 use crate::core::rights::Action;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, DocumentId, TenantId};
-use crate::store::query::{Part, count, page, plan};
+use crate::store::query::{Part, Room, count, page, plan};
 use crate::store::read::{self, Stored};
 use crate::store::write::Place;
 
@@ -79,8 +80,11 @@ pub struct Page {
 /// Documents of a page, where nobody says how many.
 pub const PAGE_USUAL: u32 = 100;
 
+/// Bytes that a document takes besides its body, about.
+const DOCUMENT_BYTES: u64 = 100;
+
 impl Documents {
-    /// Looks for documents of a collection.
+    /// Looks for documents of a collection. A page may have fewer than asked for though there are more: then they would take too many bytes.
     ///
     /// # Errors
     /// [`DocumentsError`].
@@ -100,19 +104,17 @@ impl Documents {
         };
         let mut query = Query::read(definition, &wording)?;
         query.filters.extend(caller.rights.filters(definition));
-        let limit = self.limit(find.limit)?;
+        let mut room = self.room(find.limit)?;
         let place = (self.tenant(&kept, &caller.tenant).await?, declared.id);
-        let mut items = Vec::new();
+        let mut items: Vec<Stored> = Vec::new();
         for part in parts(&query) {
-            let missing = i64::from(limit) + 1 - items.len() as i64;
-            if missing > 0 {
-                let rows = kept.asker.ask(&page(&query, place, part, missing)).await?;
+            if !room.is_full() {
+                let sql = page(&query, place, part, room.asked());
+                let rows = kept.asker.page(&sql.text, &sql.values(), &mut room).await?;
                 items.extend(rows.iter().map(Stored::of));
             }
         }
-        let is_more = items.len() > limit as usize;
-        items.truncate(limit as usize);
-        let next = match items.last().filter(|_| is_more) {
+        let next = match items.last().filter(|_| room.is_full()) {
             Some(last) => {
                 Some(After::of(query.order.as_ref(), &last.value()?, last.id.number()).cursor())
             }
@@ -120,7 +122,9 @@ impl Documents {
         };
         Ok(Page {
             count: counted(&kept, &query, place, find.count).await?,
-            items: shaped(caller, &kept, &declared, (place.0, items), &find.shape).await?,
+            items: self
+                .shaped(caller, &kept, &declared, (place.0, items), &find.shape)
+                .await?,
             next,
         })
     }
@@ -139,7 +143,8 @@ impl Documents {
         let kept = self.kept(caller).await?;
         let declared = kept.declared(caller, Action::Read, collection)?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let mut shaped = shaped(caller, &kept, &declared, (tenant, vec![stored]), shape).await?;
+        let of = (tenant, vec![stored]);
+        let mut shaped = self.shaped(caller, &kept, &declared, of, shape).await?;
         Ok(shaped.pop().expect("one was given"))
     }
 
@@ -156,26 +161,25 @@ impl Documents {
         self.get(caller, (collection, id)).await?;
         let kept = self.kept(caller).await?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let limit = self.limit(limit)?;
+        let mut room = self.room(limit)?;
         let after = match cursor {
             Some(cursor) => cursor.parse().map_err(|_| DocumentsError::QueryInvalid {
                 reason: "the cursor is the `next` of the page before, as it was given".to_owned(),
             })?,
             None => i64::MIN,
         };
-        let most = i64::from(limit) + 1;
+        let asked = room.asked();
         let rows = kept
             .asker
-            .run(
+            .page(
                 &read::referring_sql(),
-                &[&tenant.0, &id.number(), &after, &most],
+                &[&tenant.0, &id.number(), &after, &asked],
+                &mut room,
             )
             .await?;
-        let mut items: Vec<Stored> = rows.iter().map(Stored::of).collect();
-        let is_more = items.len() > limit as usize;
-        items.truncate(limit as usize);
-        let next = items.last().map(|last| last.id.number().to_string());
-        let next = next.filter(|_| is_more);
+        let items: Vec<Stored> = rows.iter().map(Stored::of).collect();
+        let last = items.last().filter(|_| room.is_full());
+        let next = last.map(|last| last.id.number().to_string());
         let catalogue = kept.keeper.writer.catalogue();
         let named = items.into_iter().filter_map(|stored| {
             let declared = catalogue.by_id(stored.collection)?;
@@ -188,6 +192,12 @@ impl Documents {
         Ok(Referring { items, next })
     }
 
+    /// The room of a page of so many documents.
+    pub(super) fn room(&self, asked: Option<u32>) -> Result<Room, DocumentsError> {
+        let bytes_max = self.inner.options.config.page_bytes_max;
+        Ok(Room::new(self.limit(asked)?, bytes_max))
+    }
+
     pub(super) fn limit(&self, asked: Option<u32>) -> Result<u32, DocumentsError> {
         let page_max = self.inner.options.config.page_max;
         match asked.unwrap_or(PAGE_USUAL.min(page_max)) {
@@ -197,6 +207,61 @@ impl Documents {
             }),
         }
     }
+
+    /// What of documents is wanted.
+    async fn shaped(
+        &self,
+        caller: &Caller,
+        kept: &Kept,
+        declared: &Declared,
+        (tenant, all): (TenantId, Vec<Stored>),
+        shape: &Shape,
+    ) -> Result<Vec<Found>, DocumentsError> {
+        let wanted = Embed {
+            references: &shape.embed,
+            bytes_max: self.inner.options.config.page_bytes_max,
+        };
+        let mut embedded = embedded(caller, kept, declared, (tenant, &all), wanted).await?;
+        let mut items = Vec::with_capacity(all.len());
+        for (place, stored) in all.into_iter().enumerate() {
+            let fields = match shape.fields.is_empty() {
+                true => None,
+                false => Some(selected(&stored.value()?, &shape.fields)),
+            };
+            items.push(Found {
+                stored,
+                fields,
+                embedded: embedded.remove(&place).unwrap_or_default(),
+            });
+        }
+        Ok(items)
+    }
+}
+
+/// What is to be embedded.
+#[derive(Clone, Copy)]
+struct Embed<'a> {
+    /// What these references are to.
+    references: &'a [CollectionName],
+    /// As long as it takes no more than this.
+    bytes_max: Size,
+}
+
+impl Embed<'_> {
+    fn refused(&self) -> DocumentsError {
+        DocumentsError::EmbeddedTooLarge {
+            bytes_max: self.bytes_max,
+        }
+    }
+}
+
+/// A document that is to be embedded in another one.
+struct Embedding {
+    /// The place of that.
+    place: usize,
+    /// By which of its collection's references.
+    reference: usize,
+    alias: Uuid,
 }
 
 /// Who refers to a document.
@@ -239,29 +304,6 @@ async fn counted(
             plan.and_then(|plan| plan.pointer("/0/Plan/Plan Rows")?.as_i64())
         }
     })
-}
-
-async fn shaped(
-    caller: &Caller,
-    kept: &Kept,
-    declared: &Declared,
-    (tenant, all): (TenantId, Vec<Stored>),
-    shape: &Shape,
-) -> Result<Vec<Found>, DocumentsError> {
-    let mut items = Vec::with_capacity(all.len());
-    let mut embedded = embedded(caller, kept, declared, (tenant, &all), &shape.embed).await?;
-    for (place, stored) in all.into_iter().enumerate() {
-        let fields = match shape.fields.is_empty() {
-            true => None,
-            false => Some(selected(&stored.value()?, &shape.fields)),
-        };
-        items.push(Found {
-            stored,
-            fields,
-            embedded: embedded.remove(&place).unwrap_or_default(),
-        });
-    }
-    Ok(items)
 }
 
 /// The parts of a body that these paths lead to.
@@ -311,40 +353,89 @@ async fn embedded(
     kept: &Kept,
     declared: &Declared,
     (tenant, all): (TenantId, &[Stored]),
-    references: &[CollectionName],
+    wanted: Embed<'_>,
 ) -> Result<BTreeMap<usize, Map<String, Value>>, DocumentsError> {
     let collection = &declared.collection;
     let known: Vec<&CollectionName> = collection.references().map(|(name, ..)| name).collect();
-    check_known(collection.name(), &known, references)?;
-    if references.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let mut asked = Vec::new();
-    for (place, stored) in all.iter().enumerate() {
-        let draft: Draft = collection.take(&stored.value()?, usize::MAX)?;
-        for target in draft.references {
-            let name = known[target.reference];
-            if references.contains(name) {
-                asked.push((
-                    place,
-                    name,
-                    collection.is_plural(target.reference),
-                    target.alias.0,
-                ));
+    check_known(collection.name(), &known, wanted.references)?;
+    let embeddings = embeddings(declared, &known, all, wanted)?;
+    let mut aliases: Vec<Uuid> = embeddings.iter().map(|one| one.alias).collect();
+    aliases.sort_unstable();
+    aliases.dedup();
+    let found = targets(caller, kept, (tenant, aliases), wanted).await?;
+    let mut left = wanted.bytes_max.bytes();
+    let mut embedded: BTreeMap<usize, Map<String, Value>> = BTreeMap::new();
+    for one in embeddings {
+        let Some((bytes, value)) = found.get(&one.alias) else {
+            continue;
+        };
+        left = left.checked_sub(*bytes).ok_or_else(|| wanted.refused())?;
+        let name = known[one.reference].to_string();
+        let of_document = embedded.entry(one.place).or_default();
+        match collection.is_plural(one.reference) {
+            false => _ = of_document.insert(name, value.clone()),
+            true => {
+                let list = of_document.entry(name).or_insert(Value::Array(Vec::new()));
+                let list = list.as_array_mut().expect("it was made one");
+                list.push(value.clone());
             }
         }
     }
-    let aliases: Vec<uuid::Uuid> = asked.iter().map(|(.., alias)| *alias).collect();
+    Ok(embedded)
+}
+
+/// What is to be embedded in documents, unless that is more than may be, however small each of them is.
+fn embeddings(
+    declared: &Declared,
+    known: &[&CollectionName],
+    all: &[Stored],
+    wanted: Embed<'_>,
+) -> Result<Vec<Embedding>, DocumentsError> {
+    let mut embeddings = Vec::new();
+    if wanted.references.is_empty() {
+        return Ok(embeddings);
+    }
+    for (place, stored) in all.iter().enumerate() {
+        let draft = declared.collection.take(&stored.value()?, usize::MAX)?;
+        let targets = draft.references.into_iter();
+        let targets = targets.filter(|to| wanted.references.contains(known[to.reference]));
+        embeddings.extend(targets.map(|target| Embedding {
+            place,
+            reference: target.reference,
+            alias: target.alias.0,
+        }));
+        if embeddings.len() as u64 * DOCUMENT_BYTES > wanted.bytes_max.bytes() {
+            return Err(wanted.refused());
+        }
+    }
+    Ok(embeddings)
+}
+
+/// Documents that are referred to, and how many bytes each takes, by their aliases. What went since that was asked is left out, and what whoever
+/// asks may not see.
+async fn targets(
+    caller: &Caller,
+    kept: &Kept,
+    (tenant, aliases): (TenantId, Vec<Uuid>),
+    wanted: Embed<'_>,
+) -> Result<BTreeMap<Uuid, (u64, Value)>, DocumentsError> {
+    let mut targets = BTreeMap::new();
+    if aliases.is_empty() {
+        return Ok(targets);
+    }
     let tenants = vec![tenant.0; aliases.len()];
+    let count = u32::try_from(aliases.len()).unwrap_or(u32::MAX);
+    let mut room = Room::new(count, wanted.bytes_max);
     let rows = kept
         .asker
-        .run(&read::by_alias_sql(), &[&tenants, &aliases])
+        .page(&read::by_alias_sql(), &[&tenants, &aliases], &mut room)
         .await?;
-    let found = read::stored(aliases.len(), &rows);
+    if room.is_full() {
+        return Err(wanted.refused());
+    }
     let catalogue = kept.keeper.writer.catalogue();
-    let mut embedded: BTreeMap<usize, Map<String, Value>> = BTreeMap::new();
-    for ((place, name, is_plural, _), stored) in asked.into_iter().zip(found) {
-        // What went between the two questions is left out, and what whoever asks may not see.
+    let found = read::stored(aliases.len(), &rows).into_iter();
+    for (alias, stored) in aliases.into_iter().zip(found) {
         let seen = stored.filter(|stored| {
             let declared = catalogue.by_id(stored.collection);
             declared.is_some_and(|declared| {
@@ -352,19 +443,10 @@ async fn embedded(
                 may && is_seen(caller, &declared, stored)
             })
         });
-        let Some(stored) = seen else { continue };
-        let of_document = embedded.entry(place).or_default();
-        match is_plural {
-            false => _ = of_document.insert(name.to_string(), stored.value()?),
-            true => {
-                let list = of_document
-                    .entry(name.to_string())
-                    .or_insert(Value::Array(Vec::new()));
-                list.as_array_mut()
-                    .expect("it was made one")
-                    .push(stored.value()?);
-            }
+        if let Some(stored) = seen {
+            let bytes = stored.body.len() as u64 + DOCUMENT_BYTES;
+            targets.insert(alias, (bytes, stored.value()?));
         }
     }
-    Ok(embedded)
+    Ok(targets)
 }

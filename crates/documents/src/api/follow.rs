@@ -1,20 +1,13 @@
 //! Follows what becomes of documents.
 
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::SystemTime;
 
-use tokio::sync::watch;
-
-use super::{Caller, Documents};
+use super::{Caller, Documents, Kept};
 use crate::core::rights::Action;
 use crate::error::DocumentsError;
-use crate::model::{ChangeKind, CollectionName, DocumentId};
-use crate::store::feed::{FORGOTTEN, GROUPS, Group, POSITION};
-
-/// Groups that are read at a time.
-const GROUPS_TOGETHER: i64 = 100;
-
-/// How soon is looked again where nobody says that there is more: another Egret may write.
-const LOOK: Duration = Duration::from_secs(1);
+use crate::model::{ChangeKind, CollectionName, DocumentId, TenantId};
+use crate::store::feed::Group;
 
 /// What became of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +45,8 @@ pub struct Changes {
 }
 
 impl Documents {
-    /// The next changes of a tenant's documents: `limit` at most, and perhaps none though there are more.
+    /// The next changes of a tenant's documents: `limit` at most, and perhaps none though there are more. What a crash of the server may take back is
+    /// not told before the disk has it, which is waited for.
     ///
     /// # Errors
     /// [`DocumentsError`].
@@ -64,37 +58,84 @@ impl Documents {
     ) -> Result<Changes, DocumentsError> {
         let limit = self.limit(limit)? as usize;
         let kept = self.kept(caller).await?;
-        if let Some(collection) = &following.collection {
-            kept.declared(caller, Action::Read, collection)?;
-        }
+        kept.may_follow(caller, following)?;
         let Some(after) = following.after else {
-            let rows = kept.asker.run(POSITION, &[]).await?;
-            let position = rows.first().map_or(0, |row| row.get(0));
             return Ok(Changes {
                 items: Vec::new(),
-                position,
+                position: kept.follower.last().await?,
             });
         };
         let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let rows = kept.asker.run(GROUPS, &[&after, &GROUPS_TOGETHER]).await?;
-        let begins = rows.first().map(Group::of).map(|group| group.before());
-        if begins.is_none_or(|begins| begins > after) {
-            let told = kept.asker.run(FORGOTTEN, &[]).await?;
-            let forgotten = told.first().map_or(0, |row| row.get(0));
-            if after < forgotten {
-                return Err(DocumentsError::ChangesGone { forgotten });
+        let groups = kept.follower.page(after).await?;
+        Ok(kept.told(caller, (tenant, following), (after, &groups[..]), limit))
+    }
+
+    /// The next changes, as soon as there are some.
+    ///
+    /// # Errors
+    /// [`DocumentsError`].
+    pub async fn next_changes(
+        &self,
+        caller: &Caller,
+        following: &mut Following,
+    ) -> Result<Changes, DocumentsError> {
+        let limit = self.limit(None)? as usize;
+        let kept = self.kept(caller).await?;
+        kept.may_follow(caller, following)?;
+        let tenant = self.tenant(&kept, &caller.tenant).await?;
+        let mut after = match following.after {
+            Some(after) => after,
+            None => kept.follower.last().await?,
+        };
+        let mut listening = kept.follower.listen();
+        loop {
+            listening.begin();
+            let groups = kept.follower.after(after).await?;
+            let whose = (tenant, &*following);
+            let changes = kept.told(caller, whose, (after, &groups[..]), limit);
+            let has_moved = changes.position > after;
+            after = changes.position;
+            following.after = Some(after);
+            if !changes.items.is_empty() {
+                return Ok(changes);
+            }
+            if !has_moved {
+                listening.wait().await?;
             }
         }
+    }
+}
+
+impl Kept {
+    fn may_follow(&self, caller: &Caller, following: &Following) -> Result<(), DocumentsError> {
+        match &following.collection {
+            Some(collection) => self.declared(caller, Action::Read, collection).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// What somebody is told of groups after a position.
+    fn told(
+        &self,
+        caller: &Caller,
+        (tenant, following): (TenantId, &Following),
+        (after, groups): (i64, &[Arc<Group>]),
+        limit: usize,
+    ) -> Changes {
         let mut changes = Changes {
             items: Vec::new(),
             position: after,
         };
-        let catalogue = kept.keeper.writer.catalogue();
-        for group in rows.iter().map(Group::of) {
-            let first = group.position - group.changes.len() as i64 + 1;
-            for (position, (kind, of, collection, id, version)) in (first..).zip(group.changes) {
-                if position <= after || changes.items.len() == limit {
+        let catalogue = self.keeper.writer.catalogue();
+        let asked = following.collection.as_ref();
+        for group in groups {
+            let each = (group.before() + 1..).zip(&group.changes);
+            for (position, &(kind, of, collection, id, version)) in each {
+                if position <= after {
                     continue;
+                }
+                if changes.items.len() == limit {
+                    return changes;
                 }
                 changes.position = position;
                 let declared = catalogue.by_number(collection);
@@ -102,7 +143,6 @@ impl Documents {
                     continue;
                 };
                 let collection = declared.collection.name();
-                let asked = following.collection.as_ref();
                 // Of what has gone nobody can tell whether it was within the claims.
                 let is_seen = caller.rights.may(Action::Read, collection)
                     && caller.rights.is_whole(declared.collection.definition());
@@ -118,38 +158,6 @@ impl Documents {
                 }
             }
         }
-        Ok(changes)
-    }
-
-    /// The next changes, as soon as there are some.
-    ///
-    /// # Errors
-    /// [`DocumentsError`].
-    pub async fn next_changes(
-        &self,
-        caller: &Caller,
-        following: &mut Following,
-    ) -> Result<Changes, DocumentsError> {
-        let kept = self.kept(caller).await?;
-        let mut reached = kept.keeper.writer.reached();
-        loop {
-            reached.mark_unchanged();
-            let changes = self.changes(caller, following, None).await?;
-            let has_moved = following.after != Some(changes.position);
-            following.after = Some(changes.position);
-            if !changes.items.is_empty() {
-                return Ok(changes);
-            }
-            if !has_moved {
-                wait(&mut reached).await;
-            }
-        }
-    }
-}
-
-async fn wait(reached: &mut watch::Receiver<i64>) {
-    tokio::select! {
-        _ = reached.changed() => {}
-        () = tokio::time::sleep(LOOK) => {}
+        changes
     }
 }

@@ -12,6 +12,7 @@ use crate::model::{CollectionName, DocumentId};
 use crate::store::check::{self, Edge, Row};
 use crate::store::owner;
 use crate::worker::catalogue::Catalogue;
+use crate::worker::session::SETTINGS;
 
 /// Findings that are told, at most; all are counted.
 pub const FINDINGS_MAX: usize = 1_000;
@@ -99,8 +100,9 @@ impl Documents {
     pub async fn fsck(&self, caller: &Caller, repair: bool) -> Result<Checked, DocumentsError> {
         let kept = self.kept(caller).await?;
         let mut client = kept.keeper.client().await?;
-        let settings = "SET jit = off; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        client.batch_execute(settings).await?;
+        client.batch_execute(SETTINGS).await?;
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+        client.batch_execute(begin).await?;
         let catalogue = kept.keeper.writer.catalogue();
         let mut look = Look {
             client: &client,

@@ -1,5 +1,7 @@
 //! What documents were: looked at, and restored.
 
+use egret_base::settings::Size;
+
 use super::{Act, Caller, Documents, Kept, Operation};
 use crate::core::decide::Condition;
 use crate::core::group::{Declared, What};
@@ -7,6 +9,7 @@ use crate::core::rights::Action;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, DocumentId, TenantId, Written};
 use crate::store::history::{DELETED, VERSIONS, Version};
+use crate::store::query::Room;
 
 /// What documents were.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +31,7 @@ impl Documents {
         (collection, id): (&CollectionName, DocumentId),
         (cursor, limit): (Option<&str>, Option<u32>),
     ) -> Result<Versions, DocumentsError> {
-        let limit = self.limit(limit)?;
+        let mut room = self.room(limit)?;
         let kept = self.kept(caller).await?;
         let declared = kept.declared(caller, Action::Read, collection)?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
@@ -37,15 +40,14 @@ impl Documents {
             None => i32::MAX,
         };
         let of = (tenant, declared.as_ref(), id);
-        let page = versions(&kept, of, (before, limit)).await?;
+        let page = versions(&kept, of, before, &mut room).await?;
         if page.is_empty() && cursor.is_none() {
             // It is there and was never anything else, or it is not there.
             self.get(caller, (collection, id)).await?;
         }
-        let next = page.get(limit as usize);
-        let next = next.and(page.get(limit as usize - 1));
-        let next = next.map(|last| last.version.to_string());
-        let shown = page.into_iter().take(limit as usize);
+        let last = page.last().filter(|_| room.is_full());
+        let next = last.map(|last| last.version.to_string());
+        let shown = page.into_iter();
         let items = shown.filter(|version| is_seen(caller, &declared, version));
         Ok(Versions {
             items: items.collect(),
@@ -63,7 +65,7 @@ impl Documents {
         collection: &CollectionName,
         (cursor, limit): (Option<&str>, Option<u32>),
     ) -> Result<Versions, DocumentsError> {
-        let limit = self.limit(limit)?;
+        let mut room = self.room(limit)?;
         let kept = self.kept(caller).await?;
         let declared = kept.declared(caller, Action::Read, collection)?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
@@ -71,16 +73,19 @@ impl Documents {
             Some(cursor) => cursor.parse().map_err(|_| cursor_invalid())?,
             None => i64::MIN,
         };
-        let most = i64::from(limit) + 1;
+        let asked = room.asked();
         let rows = kept
             .asker
-            .run(DELETED, &[&tenant.0, &declared.id.0, &after, &most])
+            .page(
+                DELETED,
+                &[&tenant.0, &declared.id.0, &after, &asked],
+                &mut room,
+            )
             .await?;
         let page: Vec<Version> = rows.iter().map(Version::of).collect();
-        let next = page.get(limit as usize);
-        let next = next.and(page.get(limit as usize - 1));
-        let next = next.map(|last| last.id.number().to_string());
-        let shown = page.into_iter().take(limit as usize);
+        let last = page.last().filter(|_| room.is_full());
+        let next = last.map(|last| last.id.number().to_string());
+        let shown = page.into_iter();
         let items = shown.filter(|version| is_seen(caller, &declared, version));
         Ok(Versions {
             items: items.collect(),
@@ -110,7 +115,7 @@ impl Documents {
             return Ok(written);
         }
         let of = (tenant, declared.as_ref(), id);
-        let last = versions(&kept, of, (i32::MAX, 0)).await?.pop();
+        let last = version_before(&kept, of, i32::MAX).await?;
         let last = last.filter(|last| is_seen(caller, &declared, last));
         let none = || DocumentsError::NotFound {
             collection: collection.clone(),
@@ -119,9 +124,8 @@ impl Documents {
         let wanted = match (version, &last) {
             (None, last) => last.clone(),
             (Some(version), _) => {
-                let found = versions(&kept, of, (version.saturating_add(1), 0)).await?;
-                let mut found = found.into_iter();
-                found.find(|found| found.version == version && is_seen(caller, &declared, found))
+                let found = version_before(&kept, of, version.saturating_add(1)).await?;
+                found.filter(|found| found.version == version && is_seen(caller, &declared, found))
             }
         };
         let Some(wanted) = wanted else {
@@ -161,21 +165,39 @@ fn cursor_invalid() -> DocumentsError {
     }
 }
 
-/// Versions of a document before one, one more than asked for.
+/// A document of a tenant.
+type Place<'a> = (TenantId, &'a Declared, DocumentId);
+
+/// Versions of a document before one, as many as there is room for.
 async fn versions(
     kept: &Kept,
-    (tenant, declared, id): (TenantId, &Declared, DocumentId),
-    (before, limit): (i32, u32),
+    (tenant, declared, id): Place<'_>,
+    before: i32,
+    room: &mut Room,
 ) -> Result<Vec<Version>, DocumentsError> {
-    let most = i64::from(limit) + 1;
+    let asked = room.asked();
     let (collection, number) = (declared.id.0, id.number());
     let rows = kept
         .asker
-        .run(VERSIONS, &[&tenant.0, &collection, &number, &before, &most])
+        .page(
+            VERSIONS,
+            &[&tenant.0, &collection, &number, &before, &asked],
+            room,
+        )
         .await?;
     let all = rows.iter().map(Version::of);
     // The other half of an id is a secret that the number does not tell.
     Ok(all.filter(|version| version.id == id).collect())
+}
+
+/// The last version of a document before one.
+async fn version_before(
+    kept: &Kept,
+    of: Place<'_>,
+    before: i32,
+) -> Result<Option<Version>, DocumentsError> {
+    let mut room = Room::new(1, Size::default());
+    Ok(versions(kept, of, before, &mut room).await?.pop())
 }
 
 /// Whether somebody may see what a document was.

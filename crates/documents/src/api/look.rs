@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{Caller, Documents};
-use crate::core::openapi::{Described, describe};
+use super::{Caller, Documents, PAGE_USUAL};
+use crate::core::openapi::{Described, Served, describe};
 use crate::core::rights::Action;
 use crate::error::DocumentsError;
 use crate::model::CollectionName;
@@ -33,22 +33,17 @@ impl Documents {
     /// [`DocumentsError`].
     pub async fn collections(&self, caller: &Caller) -> Result<Vec<Summary>, DocumentsError> {
         let kept = self.kept(caller).await?;
-        let client = self
-            .inner
-            .options
-            .databases
-            .client(&kept.keeper.database)
-            .await?;
+        let lent = kept.asker.lend().await?;
+        let remembered = collections::collections(lent.client()).await;
         let mut all = Vec::new();
-        for remembered in collections::collections(&client).await? {
+        for remembered in lent.end(remembered)? {
             let name = remembered.definition["collection"]
                 .as_str()
                 .unwrap_or_default();
             let collection: CollectionName = name
                 .parse()
                 .map_err(|reason| DocumentsError::Database { reason })?;
-            let may = |action| caller.rights.may(action, &collection);
-            if !may(Action::Read) && !may(Action::Write) {
+            if !is_known(caller, &collection) {
                 continue;
             }
             all.push(Summary {
@@ -79,15 +74,28 @@ impl Documents {
         })
     }
 
-    /// What OpenAPI says of the collections.
+    /// What OpenAPI says of the collections that are anything to whoever asks.
     ///
     /// # Errors
     /// [`DocumentsError`].
     pub async fn described(&self, caller: &Caller) -> Result<Described, DocumentsError> {
         let kept = self.kept(caller).await?;
         let catalogue = kept.keeper.writer.catalogue();
-        Ok(describe(
-            catalogue.iter().map(|declared| &declared.collection),
-        ))
+        let all = catalogue.iter().map(|declared| &declared.collection);
+        let known = all.filter(|collection| is_known(caller, collection.name()));
+        let config = &self.inner.options.config;
+        let served = Served {
+            database: &kept.keeper.database,
+            page_max: config.page_max,
+            page_usual: PAGE_USUAL.min(config.page_max),
+            batch_max: config.batch_max,
+        };
+        Ok(describe(&served, known))
     }
+}
+
+/// Whether somebody may do anything with documents of a collection: else he does not learn that there is one.
+fn is_known(caller: &Caller, collection: &CollectionName) -> bool {
+    let may = |action| caller.rights.may(action, collection);
+    may(Action::Read) || may(Action::Write)
 }

@@ -47,6 +47,7 @@ use crate::store::read::Stored;
 use crate::store::{collections, install};
 use crate::worker::asker::Asker;
 use crate::worker::catalogue::Catalogue;
+use crate::worker::follower::Follower;
 use crate::worker::ids::Ids;
 use crate::worker::keeper::{Keeper, Standing};
 use crate::worker::reader::Reader;
@@ -87,7 +88,9 @@ struct Kept {
     keeper: Arc<Keeper>,
     reader: Arc<Reader>,
     asker: Asker,
+    follower: Arc<Follower>,
     teller: Arc<Teller>,
+    patches: patch::Turns,
     tenants: Mutex<BTreeMap<String, TenantId>>,
     tasks: Mutex<JoinSet<()>>,
     stopping: watch::Sender<bool>,
@@ -229,15 +232,14 @@ impl Documents {
         let keeper = Keeper::new(database, databases.clone(), config.clone(), writer);
         let reader = Reader::new(database, databases.clone(), config.waiting_max);
         let keeper = Arc::new(keeper);
+        let follower = Arc::new(Follower::new(keeper.clone()));
         let kept = Arc::new(Kept {
-            teller: Arc::new(Teller::new(keeper.clone(), hands)?),
+            teller: Arc::new(Teller::new(keeper.clone(), follower.clone(), hands)?),
+            follower,
             keeper,
             reader: Arc::new(reader),
-            asker: Asker::new(
-                database,
-                databases.clone(),
-                (config.queries, config.query_timeout),
-            ),
+            asker: Asker::new(database, databases.clone(), config),
+            patches: patch::Turns::new(),
             tenants: Mutex::new(tenants),
             tasks: Mutex::default(),
             stopping: watch::Sender::new(false),
@@ -252,6 +254,7 @@ impl Documents {
                 clock: clock.clone(),
             };
             tasks.spawn(sweeper.sweep(stopping()));
+            tasks.spawn(kept.follower.clone().read(stopping()));
             tasks.spawn(kept.teller.clone().tell(stopping()));
             for _ in 0..config.readers.max(1) {
                 tasks.spawn(kept.reader.clone().answer(stopping()));

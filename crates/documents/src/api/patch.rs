@@ -1,6 +1,7 @@
 //! Changes parts of documents.
 
 use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::{Act, Caller, Documents, Operation};
 use crate::core::decide::{Condition, Etag};
@@ -11,6 +12,27 @@ use crate::model::{CollectionName, DocumentId, Written};
 
 /// How often a change is tried anew when others come between.
 const ATTEMPTS: u32 = 10;
+
+/// Turns of patches: documents share them.
+const TURNS: usize = 256;
+
+/// Whose turn it is to patch a document.
+pub(super) struct Turns(Vec<Mutex<()>>);
+
+impl Turns {
+    pub(super) fn new() -> Self {
+        Self((0..TURNS).map(|_| Mutex::new(())).collect())
+    }
+
+    async fn turn(&self, id: DocumentId) -> MutexGuard<'_, ()> {
+        // Numbers are moments: their last bits are alike.
+        let mixed = id
+            .number()
+            .unsigned_abs()
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0[(mixed >> 32) as usize % TURNS].lock().await
+    }
+}
 
 /// What kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +72,8 @@ impl Documents {
         {
             return Ok(written);
         }
+        // Patches of one document take turns: else all but one would be done in vain, again and again.
+        let _turn = kept.patches.turn(id).await;
         let mut attempts = 0;
         loop {
             attempts += 1;

@@ -142,7 +142,10 @@ impl Documents {
         let tenant = self.tenant(&kept, &caller.tenant).await?;
         let client = kept.keeper.client().await?;
         match subscriptions::remove(&client, tenant.0, name.as_str()).await? {
-            true => Ok(()),
+            true => {
+                kept.teller.look();
+                Ok(())
+            }
             false => Err(DocumentsError::NoSubscription {
                 subscription: name.clone(),
             }),

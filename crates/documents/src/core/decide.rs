@@ -125,6 +125,13 @@ pub enum Verdict {
         /// Its name.
         claim: String,
     },
+    /// The document is stored as it cannot be.
+    Damaged {
+        /// Which.
+        id: DocumentId,
+        /// What is wrong with it.
+        what: String,
+    },
     /// Another document is called so, in its collection or in an abstract one.
     Taken {
         /// Which of the names.

@@ -43,12 +43,23 @@ pub struct Met {
     pub is_same: bool,
     /// The claim that keeps whoever asks from that document.
     pub missing: Option<String>,
-    /// The last version of the document that is to be restored, where it is deleted.
-    pub deleted: Option<i32>,
+    /// What is wrong with that document as it is stored.
+    pub damaged: Option<(DocumentId, String)>,
+    /// The document that is to be restored, where it is deleted.
+    pub deleted: Option<Deleted>,
     /// For each name the number of the document that is called so.
     pub taken: Vec<Option<i64>>,
     /// For each reference the number of the document that it is to.
     pub targets: Vec<Option<i64>>,
+}
+
+/// A document that is deleted and kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// Its last version.
+    pub version: i32,
+    /// Who made it.
+    pub creator: Option<String>,
 }
 
 /// A write, as it was asked for.
@@ -168,6 +179,10 @@ impl Asked {
     pub fn decide(&self, met: &Met, targets: &[Option<i64>]) -> Verdict {
         let present = met.present.as_ref();
         let present = present.filter(|present| present.collection == self.declared.id);
+        if let Some((id, what)) = &met.damaged {
+            let what = what.clone();
+            return Verdict::Damaged { id: *id, what };
+        }
         if let Some(claim) = &met.missing {
             // Whoever names a document that he may not see is told that there is none.
             return match self.document() {
@@ -191,12 +206,14 @@ impl Asked {
                 put(present, &wanted, &self.condition, id.is_some())
             }
             What::Remove(_) => remove(present, &self.condition),
-            What::Restore(_, draft, version) => match (present, met.deleted) {
+            What::Restore(_, draft, version) => match (present, &met.deleted) {
                 // Somebody else was faster.
                 (Some(present), _) => Verdict::Mismatch {
                     at: Some(Etag::new(present.id, present.version)),
                 },
-                (None, deleted) if deleted != Some(*version) => Verdict::NotFound,
+                (None, deleted) if deleted.as_ref().map(|one| one.version) != Some(*version) => {
+                    Verdict::NotFound
+                }
                 (None, _) => put(None, &wanted(&draft.aliases), &Condition::Always, false),
             },
         }

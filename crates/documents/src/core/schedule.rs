@@ -241,9 +241,30 @@ impl<T> Schedule<T> {
         taken.collect()
     }
 
-    /// More claims of a write that runs, which it has found out. Whether it has them: if not, it is to be put back.
+    /// More claims of the writes of a group that runs, in their order, which they have found out. Tells of each whether it has them: those that have
+    /// not are to be put back, and with them those that came later and conflict with one of these.
     #[must_use]
-    pub fn claim(&mut self, ticket: Ticket, mut more: Claims) -> bool {
+    pub fn claim(&mut self, group: Vec<(Ticket, Claims)>) -> Vec<bool> {
+        let mut blocked: Option<Blocked> = None;
+        let each = group.into_iter().map(|(ticket, more)| {
+            // As a rule all have what they want.
+            if blocked.is_none() && self.claim_one(ticket, &more) {
+                return true;
+            }
+            let mut all = self.running.get(&ticket).cloned().unwrap_or_default();
+            all.extend(more.clone());
+            let blocked = blocked.get_or_insert_default();
+            let is_had = blocked.is_free_for(&all) && self.claim_one(ticket, &more);
+            if !is_had {
+                blocked.add(&all);
+            }
+            is_had
+        });
+        each.collect()
+    }
+
+    fn claim_one(&mut self, ticket: Ticket, more: &Claims) -> bool {
+        let mut more = more.clone();
         let Some(has) = self.running.get_mut(&ticket) else {
             return false;
         };

@@ -39,3 +39,21 @@ fn what_errors_say() {
         validation_failed Invalid false: the document is not valid: /0: must be a string (and 2 more)
         payload_too_large TooLarge false: the body takes 12 bytes, numbers written out, and may take 10, `documents.document_bytes_max`"#]].assert_eq(&lines.join("\n"));
 }
+
+#[test]
+fn what_the_server_will_never_take_is_not_to_be_tried_again() {
+    let said = |code: &str| DocumentsError::Server {
+        code: Some(SqlState::from_code(code)),
+        message: String::new(),
+        is_lost: false,
+    };
+    for code in ["22P02", "22003", "54000", "54001"] {
+        let error = said(code);
+        assert_eq!((error.kind(), error.retryable()), (Kind::Invalid, false));
+        assert!(error.is_of_write(), "{code}");
+    }
+    for code in ["40001", "53100", "57P01", "58030"] {
+        let error = said(code);
+        assert_eq!((error.kind(), error.retryable()), (Kind::Unavailable, true));
+    }
+}

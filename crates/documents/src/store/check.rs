@@ -88,7 +88,7 @@ pub async fn called(
 ) -> Result<Vec<Option<(i32, i64)>>, PgError> {
     let sql = "SELECT w.place::integer, a.collection_id, a.number \
          FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
-         JOIN egret.document_alias AS a ON a.tenant_id = w.tenant_id AND a.alias = w.alias";
+         CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a";
     let mut all = vec![None; aliases.len()];
     for row in client.query(sql, &[&tenants, &aliases]).await? {
         let place: i32 = row.get(0);

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Transaction};
 
+use super::feed::POSITION;
+
 /// The first eight bytes of SHA-256("egret/documents").
 const OWNER_KEY: i64 = 0x1f3b_6ad0_52c7_940e;
 
@@ -18,8 +20,12 @@ pub struct Ownership {
     pub session: Client,
     /// What every transaction that writes insists on.
     pub epoch: i64,
-    /// The largest number that a document has.
+    /// No document has a number that is larger.
     pub number: i64,
+    /// The position of the last change.
+    pub position: i64,
+    /// Up to this one the feed has been forgotten.
+    pub forgotten: i64,
 }
 
 /// Who has the lock.
@@ -45,13 +51,18 @@ pub async fn own(session: Client) -> Result<Result<Ownership, (Holder, Client)>,
         }
     }
     // Waits for what an earlier owner is about to commit.
-    let raise = "UPDATE egret.document_owner SET epoch = epoch + 1 RETURNING epoch, number";
+    let raise =
+        "UPDATE egret.document_owner SET epoch = epoch + 1 RETURNING epoch, number, forgotten";
     let row = session.query_one(raise, &[]).await?;
-    let (epoch, number) = (row.get(0), row.get(1));
+    let (epoch, number, forgotten) = (row.get(0), row.get(1), row.get(2));
+    // Another statement: it sees what was waited for.
+    let position = session.query_one(POSITION, &[]).await?.get(0);
     Ok(Ok(Ownership {
         session,
         epoch,
         number,
+        position,
+        forgotten,
     }))
 }
 
@@ -79,17 +90,31 @@ async fn holder(session: &Client) -> Result<Option<Holder>, PgError> {
     }))
 }
 
-impl Ownership {
-    /// Whether a group of an owner was written. It must be under way no more: its epoch is over.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn has_written(&self, epoch: i64, group: i64) -> Result<bool, PgError> {
-        let sql = "SELECT EXISTS (SELECT FROM (SELECT epoch, group_id FROM egret.document_feed ORDER BY position DESC LIMIT 10000) AS last \
-             WHERE epoch = $1 AND group_id = $2)";
-        Ok(self.session.query_one(sql, &[&epoch, &group]).await?.get(0))
-    }
+/// Whether a group was written whose place in the feed is after a position, if it has one. It must be under way no more: its epoch is over.
+///
+/// # Errors
+/// What the server says.
+pub async fn has_written(
+    session: &Client,
+    (epoch, group): (i64, i64),
+    after: i64,
+) -> Result<bool, PgError> {
+    let sql = "SELECT EXISTS (SELECT FROM egret.document_feed WHERE position > $3 AND epoch = $1 AND group_id = $2)";
+    let row = session.query_one(sql, &[&epoch, &group, &after]).await?;
+    Ok(row.get(0))
+}
 
+/// The epoch of whoever writes, and up to which position the feed has been forgotten.
+///
+/// # Errors
+/// What the server says.
+pub async fn epoch(session: &Client) -> Result<(i64, i64), PgError> {
+    let sql = "SELECT epoch, forgotten FROM egret.document_owner";
+    let row = session.query_one(sql, &[]).await?;
+    Ok((row.get(0), row.get(1)))
+}
+
+impl Ownership {
     /// Whether the session that holds the lock still answers.
     pub async fn is_held(&self, patience: Duration) -> bool {
         let answered = tokio::time::timeout(patience, self.session.batch_execute(""));

@@ -1,8 +1,12 @@
-//! Queries as SQL.
+//! Queries as SQL, and pages of what they find.
 
 use std::fmt::Write;
+use std::pin::pin;
 
+use egret_base::settings::Size;
 use egret_postgres::tokio_postgres::types::ToSql;
+use egret_postgres::tokio_postgres::{Client, Error as PgError, Row, RowStream, Statement};
+use futures_util::TryStreamExt;
 use serde_json::Value;
 
 use super::read::COLUMNS;
@@ -63,28 +67,34 @@ pub enum Part {
     Valueless,
 }
 
-/// The value at a path, as it is compared: of strings the code points.
+/// The value at a path, as it is compared: of strings the code points. A path leads through objects alone, so each step is by a text:
+/// where an array stands in the way, `->` and `->>` then give NULL, as for any other value that has no such property.
 pub fn expression(path: &QueryPath, body: &str) -> String {
-    let names = path.path.segments().iter().map(|segment| match segment {
-        Segment::Property(name) => {
-            format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
-        }
-        Segment::Each => unreachable!("documents are found by paths without `*`"),
-    });
-    let names: Vec<String> = names.collect();
-    let names = names.join(",").replace('\'', "''");
-    // Where it has backslashes they are meant as they are, whatever the session thinks of them.
-    let quote = if names.contains('\\') { "E'{" } else { "'{" };
-    let names = if names.contains('\\') {
-        names.replace('\\', "\\\\")
-    } else {
-        names
-    };
-    let text = format!("({body} #>> {quote}{names}}}'::text[])");
+    let segments = path.path.segments();
+    let mut text = body.to_owned();
+    for (place, segment) in segments.iter().enumerate() {
+        let Segment::Property(name) = segment else {
+            unreachable!("documents are found by paths without `*`")
+        };
+        let operator = match place + 1 == segments.len() {
+            true => "->>",
+            false => "->",
+        };
+        text = format!("({text} {operator} {}::text)", quoted(name));
+    }
     match path.scalar {
         Scalar::String => format!("({text} COLLATE \"C\")"),
         Scalar::Integer | Scalar::Number => format!("({text}::numeric)"),
         Scalar::Boolean => format!("({text}::boolean)"),
+    }
+}
+
+/// A string as a constant. Where it has backslashes they are meant as they are, whatever the session thinks of them.
+fn quoted(text: &str) -> String {
+    let text = text.replace('\'', "''");
+    match text.contains('\\') {
+        true => format!("E'{}'", text.replace('\\', "\\\\")),
+        false => format!("'{text}'"),
     }
 }
 
@@ -230,6 +240,109 @@ fn end_of(prefix: &str) -> Option<String> {
         }
     }
     None
+}
+
+/// What a page has room for: so many documents, and so many bytes of them as the server sends them. One document it has, however large that is.
+#[derive(Clone, Debug)]
+pub struct Room {
+    documents: u32,
+    bytes: u64,
+    is_empty: bool,
+    is_full: bool,
+}
+
+impl Room {
+    /// Of a page that has nothing yet.
+    pub fn new(documents_max: u32, bytes_max: Size) -> Self {
+        Self {
+            documents: documents_max,
+            bytes: bytes_max.bytes(),
+            is_empty: true,
+            is_full: false,
+        }
+    }
+
+    /// How many rows to ask for: one that there is no room for tells that there are more.
+    pub fn asked(&self) -> i64 {
+        i64::from(self.documents) + 1
+    }
+
+    /// Whether there was a document that there was no room for.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Whether there is room for another document that takes so many bytes; if so, it is taken. After one that has none no other has any, so
+    /// that a page leaves nothing out.
+    fn takes(&mut self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        let fits = self.documents > 0 && (self.is_empty || bytes <= self.bytes);
+        self.is_full |= !fits;
+        if !self.is_full {
+            self.documents -= 1;
+            self.bytes = self.bytes.saturating_sub(bytes);
+            self.is_empty = false;
+        }
+        !self.is_full
+    }
+}
+
+/// Rows that the server sends before it is asked whether more are wanted. A usual page is one statement.
+pub const ROWS_TOGETHER: i32 = 128;
+
+/// The first rows of a statement, as many as there is room for. What the server sends beyond them is let go as it comes.
+///
+/// # Errors
+/// What the server says.
+pub async fn rows(
+    client: &Client,
+    statement: &Statement,
+    values: &[&(dyn ToSql + Sync)],
+    room: &mut Room,
+) -> Result<Vec<Row>, PgError> {
+    let mut rows = Vec::new();
+    let sent = client.query_raw(statement, values.iter().copied()).await?;
+    collect(sent, &mut rows, room).await?;
+    Ok(rows)
+}
+
+/// The same of a statement that may have many rows: the server sends no more than [`ROWS_TOGETHER`] of which it is not known whether there is
+/// room for them. The session is in no transaction.
+///
+/// # Errors
+/// What the server says.
+pub async fn rows_by_parts(
+    client: &mut Client,
+    statement: &Statement,
+    values: &[&(dyn ToSql + Sync)],
+    room: &mut Room,
+) -> Result<Vec<Row>, PgError> {
+    let mut rows = Vec::new();
+    let transaction = client.transaction().await?;
+    let portal = transaction.bind(statement, values).await?;
+    loop {
+        let sent = transaction.query_portal_raw(&portal, ROWS_TOGETHER).await?;
+        let count = collect(sent, &mut rows, room).await?;
+        if room.is_full() || count < ROWS_TOGETHER as usize {
+            break;
+        }
+    }
+    drop(portal);
+    transaction.rollback().await?;
+    Ok(rows)
+}
+
+/// Adds the rows that there is room for, and counts all.
+async fn collect(sent: RowStream, rows: &mut Vec<Row>, room: &mut Room) -> Result<usize, PgError> {
+    let mut sent = pin!(sent);
+    let mut count = 0;
+    while let Some(row) = sent.try_next().await? {
+        count += 1;
+        if room.takes(row.raw_size_bytes()) {
+            rows.push(row);
+        }
+    }
+    Ok(count)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use egret_postgres::tokio_postgres::{Client, Error as PgError, Row, Statement};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::core::group::Deleted;
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, DocumentId, Done, Written};
 
@@ -66,10 +67,11 @@ pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.colle
      CROSS JOIN LATERAL (SELECT count(*) AS referrers FROM ( \
          SELECT FROM egret.document_edge AS e \
          WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number AND e.source <> ALL ($5) LIMIT $4::bigint + 1) AS e) AS counted \
-     CROSS JOIN LATERAL (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
-         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number AND e.source <> ALL ($5) ORDER BY e.source LIMIT $3::bigint) AS first \
-     CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \
-         WHERE d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source OFFSET 0) AS d";
+     LEFT JOIN LATERAL (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
+         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number AND e.source <> ALL ($5) ORDER BY e.source LIMIT $3::bigint) AS first ON true \
+     LEFT JOIN LATERAL (SELECT * FROM egret.document AS d \
+         WHERE d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source OFFSET 0) AS d ON true \
+     WHERE counted.referrers > 0";
 
 /// The answers of requests that came before.
 pub const ANSWERS: &str = "SELECT w.place::integer, r.print, r.kinds, r.ids, r.versions \
@@ -77,9 +79,9 @@ pub const ANSWERS: &str = "SELECT w.place::integer, r.print, r.kinds, r.ids, r.v
      CROSS JOIN LATERAL (SELECT * FROM egret.document_request AS r WHERE r.tenant_id = w.tenant_id AND r.key = w.key OFFSET 0) AS r";
 
 /// The last versions of documents that are deleted.
-pub const DELETED: &str = "SELECT w.place::integer, v.version \
+pub const DELETED: &str = "SELECT w.place::integer, v.version, v.created_by \
      FROM unnest($1::integer[], $2::integer[], $3::bigint[]) WITH ORDINALITY AS w (tenant_id, collection_id, number, place) \
-     CROSS JOIN LATERAL (SELECT v.version FROM egret.document_version AS v \
+     CROSS JOIN LATERAL (SELECT v.version, v.created_by FROM egret.document_version AS v \
          WHERE v.tenant_id = w.tenant_id AND v.collection_id = w.collection_id AND v.number = w.number AND v.is_deleted OFFSET 0) AS v";
 
 /// What a request was answered.
@@ -127,7 +129,7 @@ impl Answered {
     }
 }
 
-/// The last versions of documents that are deleted, in the order in which they were asked for; none where there is none.
+/// Of documents that are deleted the last version, and who made them, in the order in which they were asked for; none where there is none.
 ///
 /// # Errors
 /// What the server says.
@@ -135,13 +137,16 @@ pub async fn deleted(
     client: &Client,
     statement: &Statement,
     (tenants, collections, numbers): (&[i32], &[i32], &[i64]),
-) -> Result<Vec<Option<i32>>, PgError> {
+) -> Result<Vec<Option<Deleted>>, PgError> {
     let mut all = vec![None; numbers.len()];
     let rows = client
         .query(statement, &[&tenants, &collections, &numbers])
         .await?;
     for row in rows {
-        all[place(&row)] = Some(row.get(1));
+        all[place(&row)] = Some(Deleted {
+            version: row.get(1),
+            creator: row.get(2),
+        });
     }
     Ok(all)
 }
@@ -342,8 +347,10 @@ pub async fn referrers(
         let one = &mut all[place(&row)];
         let count: i64 = row.get(1);
         (one.count, one.is_more) = (count.min(count_max), count > count_max);
-        one.first
-            .push((CollectionId(row.get(2)), DocumentId::stored(row.get(3))));
+        // An edge may lead from a document that is not there: that one counts, and is not named.
+        let id: Option<Uuid> = row.get(3);
+        let named = id.map(|id| (CollectionId(row.get(2)), DocumentId::stored(id)));
+        one.first.extend(named);
     }
     for one in &mut all {
         one.first.sort_by_key(|(_, id)| id.uuid());

@@ -80,7 +80,7 @@ pub async fn put(
 ) -> Result<Subscription, PgError> {
     let sql = format!(
         "INSERT INTO egret.document_subscription AS s (tenant_id, name, collection_id, kind, target, position) \
-         VALUES ($1, $2, $3, $4, $5, coalesce($6, (SELECT position FROM egret.document_owner))) \
+         VALUES ($1, $2, $3, $4, $5, coalesce($6, (SELECT coalesce(max(position), 0) FROM egret.document_feed))) \
          ON CONFLICT (tenant_id, name) DO UPDATE SET collection_id = excluded.collection_id, kind = excluded.kind, \
              target = excluded.target, position = coalesce($6, s.position) RETURNING {COLUMNS}"
     );

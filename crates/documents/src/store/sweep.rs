@@ -22,7 +22,8 @@ pub async fn requests(client: &Client, seconds: f64) -> Result<u64, PgError> {
     }
 }
 
-/// Changes that were told longer ago than so many seconds are forgotten; from the first on, so that the feed has no gap.
+/// Changes that were told longer ago than so many seconds are forgotten; from the first on, so that the feed has no gap. The last transaction's stay:
+/// what comes next begins after it.
 ///
 /// # Errors
 /// What the server says.
@@ -30,7 +31,8 @@ pub async fn feed(client: &Client, seconds: f64) -> Result<(), PgError> {
     let sql = "WITH first AS (SELECT position, at FROM egret.document_feed ORDER BY position LIMIT $2), \
          young AS (SELECT min(position) AS position FROM first WHERE at >= now() - make_interval(secs => $1)), \
          gone AS (DELETE FROM egret.document_feed WHERE position IN (SELECT first.position FROM first, young \
-             WHERE young.position IS NULL OR first.position < young.position) RETURNING position), \
+             WHERE young.position IS NULL OR first.position < young.position) \
+             AND position < (SELECT max(position) FROM egret.document_feed) RETURNING position), \
          told AS (UPDATE egret.document_owner SET forgotten = (SELECT max(position) FROM gone) WHERE EXISTS (SELECT FROM gone)) \
          SELECT count(*) FROM gone";
     loop {
@@ -56,6 +58,8 @@ pub async fn versions(client: &Client, collection: i32, days: i32) -> Result<(),
     }
 }
 
-/// Documents of a tenant's collection that have a number below one, those after one. Returns their ids.
-pub const OLD: &str = "SELECT d.id FROM egret.document AS d \
+/// Documents of a tenant's collection that have a number below one, those after one. Gives their ids, and whether others refer to them.
+pub const OLD: &str = "SELECT d.id, EXISTS (SELECT FROM egret.document_edge AS e \
+         WHERE e.tenant_id = d.tenant_id AND e.target = d.number AND e.source <> d.number) \
+     FROM egret.document AS d \
      WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number > $3 AND d.number < $4 ORDER BY d.number LIMIT $5";

@@ -119,3 +119,14 @@ async fn no_index_is_there_twice() {
     let twice: i64 = client.query_one(twice, &[]).await.unwrap().get(0);
     assert_eq!(twice, 0);
 }
+
+/// Else nothing could be deleted where all tables are published.
+#[tokio::test]
+async fn every_table_has_a_key_by_which_it_is_replicated() {
+    let (_database, client) = installed(18).await;
+    let without = "SELECT coalesce(string_agg(c.relname, ', '), '') FROM pg_class AS c \
+         WHERE c.relnamespace = 'egret'::regnamespace AND c.relkind IN ('r', 'p') AND c.relreplident = 'd' \
+         AND NOT EXISTS (SELECT FROM pg_index AS x WHERE x.indrelid = c.oid AND x.indisprimary)";
+    let without: String = client.query_one(without, &[]).await.unwrap().get(0);
+    assert_eq!(without, "");
+}

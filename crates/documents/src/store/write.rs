@@ -43,6 +43,7 @@ struct Rows {
     collections: Vec<i32>,
     numbers: Vec<i64>,
     bodies: Vec<JsonText>,
+    creators: Vec<Option<String>>,
     authors: Vec<Option<String>>,
     traces: Vec<Option<String>>,
     /// Where the targets of each end.
@@ -138,6 +139,8 @@ struct Told {
 pub struct Content {
     /// JSON.
     pub body: String,
+    /// Who made it, where that is somebody else than who writes it.
+    pub creator: Option<String>,
     /// Who writes it.
     pub author: Option<String>,
     /// The request that did, as its trace calls it.
@@ -152,6 +155,8 @@ impl Rows {
         self.collections.push(collection.0);
         self.numbers.push(number);
         self.bodies.push(JsonText(content.body));
+        let creator = content.creator.or_else(|| content.author.clone());
+        self.creators.push(creator);
         self.authors.push(content.author);
         self.traces.push(content.trace);
         self.targets.extend(content.targets);
@@ -232,7 +237,7 @@ impl Writes {
         self.checked.numbers.push(number);
     }
 
-    /// What a document has been until now is kept, as its collection says: it changes, or is deleted.
+    /// What a document has been until now is kept, as its collection says: it changes, or is deleted. Of one that is deleted for good nothing is.
     pub fn keep(
         &mut self,
         place: Place,
@@ -240,16 +245,16 @@ impl Writes {
         history: History,
         (author, is_deleted): (Option<&String>, bool),
     ) {
-        let is_kept = match is_deleted {
-            true => history.deleted,
-            false => history.versions > 0,
+        let versions = match is_deleted && !history.deleted {
+            true => 0,
+            false => history.versions,
         };
-        if is_kept {
-            let versions = i32::try_from(history.versions).expect("they are few");
+        if history.versions > 0 || (is_deleted && history.deleted) {
+            let versions = i32::try_from(versions).expect("they are few");
             self.kept.places.push(place, number);
             self.kept.versions.push(versions);
             self.kept.authors.push(author.cloned());
-            self.kept.deleted.push(is_deleted);
+            self.kept.deleted.push(is_deleted && history.deleted);
         }
     }
 
@@ -326,7 +331,7 @@ impl Writes {
         })
     }
 
-    fn of_documents(&self) -> [&(dyn ToSql + Sync); 23] {
+    fn of_documents(&self) -> [&(dyn ToSql + Sync); 24] {
         let (new, changed, gone) = (&self.new, &self.changed, &self.gone);
         [
             &new.tenants,
@@ -335,6 +340,7 @@ impl Writes {
             &new.numbers,
             &self.new_versions,
             &new.bodies,
+            &new.creators,
             &new.authors,
             &new.traces,
             &new.ends,
@@ -410,7 +416,7 @@ impl Writes {
 }
 
 /// Parameters of `egret.document_write`.
-const PARAMETERS: usize = 61;
+const PARAMETERS: usize = 62;
 
 /// The statement of [`Writes::run`].
 pub fn write_sql() -> String {

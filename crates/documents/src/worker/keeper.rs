@@ -8,14 +8,14 @@ use egret_postgres::databases::is_gone;
 use egret_postgres::tokio_postgres::Client;
 use futures_util::future::{join, join_all};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::catalogue::Catalogue;
 use super::session::Session;
-use super::step::Step;
-use super::writer::{Ended, Writer};
+use super::writer::{Ended, FoundOut, Unknown, Writer};
 use crate::config::DocumentsConfig;
 use crate::error::DocumentsError;
-use crate::store::owner::{Holder, Ownership, own};
+use crate::store::owner::{self, Holder, Ownership, has_written, own};
 use crate::store::{collections, install};
 
 /// How soon is tried again what failed.
@@ -59,9 +59,6 @@ struct Standby {
     collections: Option<(i64, i64)>,
 }
 
-/// Parts of groups of which it is not known whether they were written: with epoch and number.
-type Unknown = Vec<(i64, i64, Vec<Step>)>;
-
 impl Keeper {
     /// For a database.
     pub fn new(
@@ -86,25 +83,37 @@ impl Keeper {
 
     /// Writes what is to be written, as long as this Egret may, until everything stops. What is under way then is finished.
     pub async fn keep(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
-        let mut unknown = Unknown::new();
+        let mut unknown = Vec::new();
         let mut standby = Standby::default();
+        let mut failing: Option<Instant> = None;
         while !*stopping.borrow() {
             let mut patience = AGAIN;
             match self
                 .once(&mut standby, &mut unknown, stopping.clone())
                 .await
             {
-                Ok(()) if standby.session.is_some() => patience = STANDBY,
-                Ok(()) => {}
+                Ok(()) => {
+                    failing = None;
+                    if standby.session.is_some() {
+                        patience = STANDBY;
+                    }
+                }
                 Err(error) => {
                     let database = &self.database;
                     tracing::warn!(%error, database, "documents cannot be written");
-                    self.writer.give_up(&error);
                     if self.is_gone().await {
+                        self.writer.give_up(&error);
                         self.standing.send_replace(Standing::Gone);
                         break;
                     }
-                    self.standing.send_replace(Standing::Unknown);
+                    if self.standing.send_replace(Standing::Unknown) == Standing::Owner {
+                        failing = None;
+                    }
+                    // A server that starts anew, or another that takes its place, is worth to be waited for.
+                    let since = *failing.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= self.config.owner_timeout.duration() {
+                        self.writer.give_up(&error);
+                    }
                 }
             }
             tokio::select! {
@@ -127,7 +136,7 @@ impl Keeper {
     async fn once(
         &self,
         standby: &mut Standby,
-        unknown: &mut Unknown,
+        unknown: &mut Vec<Unknown>,
         stopping: watch::Receiver<bool>,
     ) -> Result<(), DocumentsError> {
         let session = match standby.session.take() {
@@ -138,6 +147,9 @@ impl Keeper {
             Ok(ownership) => ownership,
             Err((holder, session)) => {
                 self.follow(&session, standby).await?;
+                // Whoever writes now begins where this one has ended: nothing of what is unknown is done again.
+                let (epoch, _) = owner::epoch(&session).await?;
+                self.find_out(&session, unknown, (epoch, i64::MAX)).await?;
                 standby.session = Some(session);
                 self.writer.give_up(&DocumentsError::OwnedElsewhere {
                     holder: holder.what.clone(),
@@ -148,15 +160,35 @@ impl Keeper {
         };
         // Another Egret may have declared others until now.
         self.follow(&ownership.session, standby).await?;
-        self.writer.begin(ownership.number);
+        self.writer.begin(ownership.number, ownership.position);
         // What was under way has committed by now, or never will: its epoch is over.
-        while let Some((epoch, group, _)) = unknown.last() {
-            let was_written = ownership.has_written(*epoch, *group).await?;
-            let (.., steps) = unknown.pop().expect("it has just been looked at");
-            self.writer.found_out(steps, was_written);
-        }
+        let state = (ownership.epoch, ownership.forgotten);
+        self.find_out(&ownership.session, unknown, state).await?;
         self.standing.send_replace(Standing::Owner);
         self.serve(&ownership, unknown, stopping).await
+    }
+
+    /// Finds out what became of writes of which that is not known, now that somebody has this epoch.
+    async fn find_out(
+        &self,
+        session: &Client,
+        unknown: &mut Vec<Unknown>,
+        (epoch, forgotten): (i64, i64),
+    ) -> Result<(), DocumentsError> {
+        while let Some(one) = unknown.pop_if(|one| one.epoch < epoch) {
+            let written = has_written(session, (one.epoch, one.group), one.after).await;
+            let outcome = match written {
+                Err(error) => {
+                    unknown.push(one);
+                    return Err(error.into());
+                }
+                Ok(true) => FoundOut::Written,
+                Ok(false) if one.epoch + 1 == epoch && forgotten <= one.after => FoundOut::Lost,
+                Ok(false) => FoundOut::TooLate,
+            };
+            self.writer.found_out(one.steps, outcome);
+        }
+        Ok(())
     }
 
     /// The collections are those that the database has, if these have changed since it was looked last.
@@ -182,7 +214,7 @@ impl Keeper {
     async fn serve(
         &self,
         ownership: &Ownership,
-        unknown: &mut Unknown,
+        unknown: &mut Vec<Unknown>,
         mut stopping: watch::Receiver<bool>,
     ) -> Result<(), DocumentsError> {
         let mut sessions = Vec::new();
@@ -219,7 +251,7 @@ impl Keeper {
             match ended {
                 Ok(()) => {}
                 Err(Ended::Session(error)) => failed = Err(error),
-                Err(Ended::Unknown(group, steps)) => unknown.push((epoch, group, steps)),
+                Err(Ended::Unknown(one)) => unknown.push(one),
             }
         }
         failed

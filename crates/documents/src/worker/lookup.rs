@@ -155,7 +155,7 @@ impl Lookup {
     /// Asks for all of it at once.
     ///
     /// # Errors
-    /// What the server says, and that what it has is no document of the collection.
+    /// What the server says.
     pub async fn run(
         mut self,
         session: &Session,
@@ -199,14 +199,7 @@ impl Lookup {
             if stored.collection == asked.declared.id
                 && asked.document().is_none_or(|id| id == stored.id)
             {
-                let (present, body) = present(&asked.declared, stored)?;
-                let definition = asked.declared.collection.definition();
-                let missing = asked.rights.missing(definition, &body);
-                met.missing = missing.map(str::to_owned);
-                met.present = Some(present);
-                met.is_same = asked
-                    .draft()
-                    .is_some_and(|draft| is_same(&draft.body, &body));
+                met.meet(asked, stored);
             }
         }
         for ((at, slot), number) in self.numbers.of.iter().zip(seen.numbers) {
@@ -219,6 +212,30 @@ impl Lookup {
             met: self.met,
             answers,
         })
+    }
+}
+
+impl Met {
+    /// The document that a write is about.
+    fn meet(&mut self, asked: &Asked, stored: Stored) {
+        let id = stored.id;
+        let (present, body) = match present(&asked.declared, stored) {
+            Ok(found) => found,
+            Err(DocumentsError::Damaged { what, .. }) => {
+                self.damaged = Some((id, what));
+                return;
+            }
+            Err(error) => {
+                self.damaged = Some((id, error.to_string()));
+                return;
+            }
+        };
+        let definition = asked.declared.collection.definition();
+        let missing = asked.rights.missing(definition, &body);
+        self.missing = missing.map(str::to_owned);
+        self.present = Some(present);
+        let draft = asked.draft();
+        self.is_same = draft.is_some_and(|draft| is_same(&draft.body, &body));
     }
 }
 

@@ -4,13 +4,16 @@ use egret_postgres::tokio_postgres::{Client, Statement};
 use futures_util::future::try_join_all;
 use uuid::Uuid;
 
+use crate::core::group::Deleted;
 use crate::error::DocumentsError;
 use crate::store::read::{self, Answered, Counted, Looked, Seen, Stored};
 use crate::store::write::{self, Outcome, Writes};
 
-/// Plans are made once, for any number of documents: rows are found by their keys, however few there are at the moment.
+/// Plans are made once, for any number of documents: rows are found by their keys, however few there are at the moment. What a role or a database
+/// has set otherwise does not hold: each statement sees what has committed before it.
 pub(crate) const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
-    SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; SET max_parallel_workers_per_gather = 0";
+    SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; SET max_parallel_workers_per_gather = 0; SET default_transaction_isolation = 'read committed'; \
+    SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0";
 
 /// See the module.
 pub struct Session {
@@ -165,7 +168,7 @@ impl Session {
     pub async fn deleted(
         &self,
         asked: (&[i32], &[i32], &[i64]),
-    ) -> Result<Vec<Option<i32>>, DocumentsError> {
+    ) -> Result<Vec<Option<Deleted>>, DocumentsError> {
         match asked.2.is_empty() {
             true => Ok(Vec::new()),
             false => Ok(read::deleted(&self.client, &self.deleted, asked).await?),

@@ -11,6 +11,7 @@ use crate::core::bundle::Fate;
 use crate::core::decide::{Present, Verdict};
 use crate::core::definition::History;
 use crate::core::group::{Asked, Met, Request, What};
+use crate::core::rights::Action;
 use crate::core::schedule::Taken;
 use crate::error::DocumentsError;
 use crate::model::{ChangeKind, Done, Referrers, Written};
@@ -238,7 +239,8 @@ fn write(asked: &Asked, met: &Met, fate: &Fate, writes: &mut Writes) {
             if version > 1 {
                 writes.back(place, id.number());
             }
-            let content = content(asked, &draft.text, targets);
+            let mut content = content(asked, &draft.text, targets);
+            content.creator = met.deleted.as_ref().and_then(|one| one.creator.clone());
             writes.create(place, (*id, version), content);
             writes.tell(ChangeKind::Create, place, *id, version);
         }
@@ -316,6 +318,7 @@ fn written(asked: &Asked, met: &Met, fate: &Fate) -> Written {
 pub fn content(asked: &Asked, body: &str, targets: &[i64]) -> Content {
     Content {
         body: body.to_owned(),
+        creator: None,
         author: asked.author.clone(),
         trace: asked.trace.clone(),
         targets: targets.to_vec(),
@@ -338,6 +341,7 @@ pub fn refusal(asked: &Asked, verdict: Verdict) -> DocumentsError {
         Verdict::Immutable => DocumentsError::IdentityImmutable {
             collection: collection.name().clone(),
         },
+        Verdict::Damaged { id, what } => DocumentsError::Damaged { id, what },
         Verdict::Denied { claim } => DocumentsError::AccessDenied {
             what: format!("the token lacks the claim `{claim}` for this document"),
         },
@@ -437,7 +441,12 @@ async fn check(
         if referrers.count > 0 && !is_refused {
             let named = referrers.first.into_iter().filter_map(|(collection, id)| {
                 let declared = catalogue.by_id(collection)?;
-                Some((declared.collection.name().clone(), id))
+                let definition = declared.collection.definition();
+                let rights = &steps[*at].taken.write.asked[*place].rights;
+                // Who may not see a document is not told which it is.
+                let is_seen =
+                    rights.may(Action::Read, &definition.collection) && rights.is_whole(definition);
+                is_seen.then(|| (definition.collection.clone(), id))
             });
             let referrers = Referrers {
                 count: referrers.count,

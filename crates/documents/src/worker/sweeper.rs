@@ -1,23 +1,31 @@
 //! What is kept for a time only goes: answers of requests, the feed, what documents were, and documents themselves.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use egret_base::Clock;
-use egret_postgres::tokio_postgres::Client;
+use egret_postgres::tokio_postgres::{Client, Row};
 use tokio::sync::watch;
-use uuid::Uuid;
 
+use super::indexes;
 use super::keeper::{Keeper, Standing};
+use super::session::SETTINGS;
 use super::step::Manner;
 use crate::config::DocumentsConfig;
 use crate::core::decide::Condition;
 use crate::core::group::{Asked, Declared, What};
 use crate::error::DocumentsError;
-use crate::model::{DocumentId, TenantId};
+use crate::model::{CollectionId, DocumentId, TenantId};
 use crate::store::{collections, sweep};
 
 /// Documents that go at a time.
 const DOCUMENTS: i64 = 500;
+
+/// Documents of a collection that are looked at in one go: those to which others refer stay, and are met again in each round.
+const LOOKED_AT_MAX: usize = 50_000;
+
+/// How far a round has come, by tenants and collections: up to which number.
+type Rounds = HashMap<(TenantId, CollectionId), i64>;
 
 /// Who deletes documents that have been there for long enough, as it is told.
 const AUTHOR: &str = "retention";
@@ -35,6 +43,7 @@ pub struct Sweeper {
 impl Sweeper {
     /// Looks again and again, until everything stops.
     pub async fn sweep(self, mut stopping: watch::Receiver<bool>) {
+        let mut rounds = Rounds::new();
         while !*stopping.borrow() {
             tokio::select! {
                 _ = stopping.changed() => break,
@@ -44,7 +53,7 @@ impl Sweeper {
                 let database = &self.keeper.database;
                 tokio::select! {
                     _ = stopping.changed() => break,
-                    swept = self.once() => if let Err(error) = swept {
+                    swept = self.once(&mut rounds) => if let Err(error) = swept {
                         tracing::warn!(%error, database, "what is too old could not be removed");
                     }
                 }
@@ -52,12 +61,14 @@ impl Sweeper {
         }
     }
 
-    async fn once(&self) -> Result<(), DocumentsError> {
+    async fn once(&self, rounds: &mut Rounds) -> Result<(), DocumentsError> {
         let client = self.keeper.client().await?;
+        client.batch_execute(SETTINGS).await?;
         let config = &self.config;
         sweep::requests(&client, config.requests_kept.duration().as_secs_f64()).await?;
         sweep::feed(&client, config.feed_kept.duration().as_secs_f64()).await?;
         let catalogue = self.keeper.writer.catalogue();
+        indexes::repair(&client, &catalogue).await?;
         let mut old = Vec::new();
         for declared in catalogue.iter() {
             let definition = declared.collection.definition();
@@ -78,7 +89,9 @@ impl Sweeper {
         let tenants = collections::tenants(&client).await?;
         for (declared, days) in old {
             for tenant in tenants.values() {
-                self.documents(&client, *tenant, &declared, days).await?;
+                let round = rounds.entry((*tenant, declared.id)).or_insert(i64::MIN);
+                self.documents(&client, (*tenant, &declared), days, round)
+                    .await?;
             }
         }
         Ok(())
@@ -88,28 +101,27 @@ impl Sweeper {
     async fn documents(
         &self,
         client: &Client,
-        tenant: TenantId,
-        declared: &Arc<Declared>,
+        (tenant, declared): (TenantId, &Arc<Declared>),
         days: u32,
+        round: &mut i64,
     ) -> Result<(), DocumentsError> {
         let now = self.clock.now().as_micros() / 1_000;
         let end = (now - i64::from(days) * 86_400_000) << 16;
-        let mut after = i64::MIN;
-        loop {
+        for _ in 0..LOOKED_AT_MAX / DOCUMENTS as usize {
             let rows = client
                 .query(
                     sweep::OLD,
-                    &[&tenant.0, &declared.id.0, &after, &end, &DOCUMENTS],
+                    &[&tenant.0, &declared.id.0, &*round, &end, &DOCUMENTS],
                 )
                 .await?;
-            let ids = rows
-                .iter()
-                .map(|row| DocumentId::stored(row.get::<_, Uuid>(0)));
-            let ids: Vec<DocumentId> = ids.collect();
-            let Some(last) = ids.last() else {
+            let id = |row: &Row| DocumentId::stored(row.get(0));
+            let Some(last) = rows.last() else {
+                *round = i64::MIN;
                 return Ok(());
             };
-            after = last.number();
+            *round = id(last).number();
+            let free = rows.iter().filter(|row| !row.get::<_, bool>(1));
+            let ids: Vec<DocumentId> = free.map(id).collect();
             let asked = ids.into_iter().map(|id| {
                 let asked = Asked {
                     tenant,
@@ -130,5 +142,6 @@ impl Sweeper {
                 }
             }
         }
+        Ok(())
     }
 }

@@ -1,31 +1,42 @@
 //! Tells those who want to know what becomes of documents: by POST, or as tasks of a queue.
 //!
-//! Each is told in the order of commits, from where he was told last, as often as it takes. How far he is stands in the database: after a crash
-//! he is told what he may have been told before. As a task that is the same task, as a POST it has the same position.
+//! Each is told in the order of commits, from where he was told last, as often as it takes, and by himself: nobody waits for somebody else's address.
+//! How far he is stands in the database: after a crash he is told what he may have been told before. As a task that is the same task, as a POST it
+//! has the same position.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use egret_base::{Clock, SIGNATURE_HEADER, Signer, TaskRequest, TaskSink, Timestamp};
-use egret_postgres::tokio_postgres::Client;
-use futures_util::future::join_all;
+use egret_postgres::tokio_postgres::{Client, Error as PgError};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::catalogue::Catalogue;
+use super::follower::{Follower, Listening};
 use super::keeper::{Keeper, Standing};
 use crate::error::DocumentsError;
 use crate::model::ChangeKind;
 use crate::store::collections;
-use crate::store::feed::{FORGOTTEN, GROUPS, Group};
+use crate::store::feed::Group;
 use crate::store::subscriptions::{self, Destination, Subscription};
 
-/// Groups that are read at a time.
-const GROUPS_TOGETHER: i64 = 50;
+/// Changes that somebody is told at a time.
+const CHANGES_TOGETHER: usize = 1_000;
 
-/// How soon is looked again where something failed, or is not known.
+/// Those of a database who are told at a time.
+const TOLD_TOGETHER: usize = 64;
+
+/// As many of them may be slow, so that there is room for the others.
+const SLOW_TOGETHER: usize = 32;
+
+/// Whoever takes this long is slow.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// How soon is looked again who is to be told, and where something failed.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How soon is looked whether somebody is to be told whom another Egret has been asked to tell.
@@ -56,6 +67,7 @@ pub struct Failed {
 /// See the module.
 pub struct Teller {
     keeper: Arc<Keeper>,
+    follower: Arc<Follower>,
     hands: Hands,
     client: reqwest::Client,
     failed: Mutex<HashMap<Key, Failed>>,
@@ -73,17 +85,31 @@ pub struct Hands {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Who has been told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
-    /// It is not known.
-    Unknown,
-    /// There is nobody.
-    Nobody,
-    /// Some, and there is more.
-    Some,
-    /// All there is, or what failed comes later.
-    All,
+/// Who is told, and what is under way.
+#[derive(Default)]
+struct Desk {
+    session: Option<Arc<Client>>,
+    /// Those who are told: as they were looked up, and how far they have been told since.
+    all: BTreeMap<Key, Subscription>,
+    /// When they are looked up again; none: now.
+    look_at: Option<Instant>,
+    /// What their tenants are called.
+    tenants: HashMap<i32, String>,
+    under_way: JoinSet<Done>,
+    /// Who is being told, and whether he is slow.
+    told_now: HashMap<Key, bool>,
+    /// When each was told last.
+    begun: HashMap<Key, Instant>,
+    slow: HashSet<Key>,
+}
+
+/// Somebody has been told.
+struct Done {
+    /// As he was before.
+    one: Subscription,
+    /// Up to which position, or why not.
+    told: Result<i64, String>,
+    took: Duration,
 }
 
 impl Teller {
@@ -91,7 +117,11 @@ impl Teller {
     ///
     /// # Errors
     /// When no HTTP client can be made.
-    pub fn new(keeper: Arc<Keeper>, hands: Hands) -> Result<Self, DocumentsError> {
+    pub fn new(
+        keeper: Arc<Keeper>,
+        follower: Arc<Follower>,
+        hands: Hands,
+    ) -> Result<Self, DocumentsError> {
         // Another part of the program may have installed the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
@@ -105,6 +135,7 @@ impl Teller {
             })?;
         Ok(Self {
             keeper,
+            follower,
             hands,
             client,
             failed: Mutex::default(),
@@ -121,136 +152,225 @@ impl Teller {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There may be somebody new to be told.
+    /// There may be somebody new to be told, or somebody is not to be told any more.
     pub fn look(&self) {
         self.look.notify_one();
     }
 
-    /// Tells all, again and again, until everything stops.
+    /// Tells all, again and again, until everything stops. What is under way then is told again another time.
     pub async fn tell(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
-        let mut reached = self.keeper.writer.reached();
-        let mut client = None;
+        let mut desk = Desk::default();
+        let mut listening: Option<Listening> = None;
         while !*stopping.borrow() {
-            reached.mark_unchanged();
-            let mut told = Told::Unknown;
-            if self.keeper.standing() == Standing::Owner {
-                tokio::select! {
-                    _ = stopping.changed() => break,
-                    done = self.once(&mut client) => match done {
-                        Ok(done) => told = done,
-                        Err(error) => {
-                            let database = &self.keeper.database;
-                            tracing::warn!(%error, database, "nobody is told what becomes of documents");
-                            client = None;
-                        }
-                    }
-                }
-            }
-            let patience = match told {
-                Told::Some => continue,
-                Told::Nobody => LOOK_FOR_NEW,
-                Told::All | Told::Unknown => LOOK,
-            };
             tokio::select! {
                 _ = stopping.changed() => break,
-                // Nobody asks for what changes where nobody is told.
-                _ = reached.changed(), if told == Told::All => {}
-                () = self.look.notified() => {}
-                () = tokio::time::sleep(patience) => {}
+                () = self.look_up(&mut desk) => {}
+            }
+            // Nobody asks for what changes where nobody is told.
+            if desk.all.is_empty() {
+                listening = None;
+            } else if let Some(listening) = &mut listening {
+                listening.begin();
+            } else {
+                listening = Some(self.follower.listen());
+            }
+            self.begin(&mut desk);
+            let until = self.until(&desk);
+            tokio::select! {
+                _ = stopping.changed() => break,
+                Some(done) = desk.under_way.join_next() => {
+                    self.end(&mut desk, done);
+                    while let Some(done) = desk.under_way.try_join_next() {
+                        self.end(&mut desk, done);
+                    }
+                }
+                heard = more(&mut listening) => match heard {
+                    Ok(()) => {}
+                    Err(DocumentsError::Stopping) => break,
+                    Err(error) => self.warn(&error),
+                },
+                () = self.look.notified() => desk.look_at = None,
+                () = tokio::time::sleep_until(until) => {}
             }
         }
+        desk.under_way.shutdown().await;
     }
 
-    /// Tells each the next that there is.
-    async fn once(&self, client: &mut Option<Client>) -> Result<Told, DocumentsError> {
-        let client = match client {
-            Some(client) if !client.is_closed() => client,
-            client => client.insert(self.keeper.client().await?),
-        };
-        let all = subscriptions::all(client).await?;
-        if all.is_empty() {
-            return Ok(Told::Nobody);
+    fn warn(&self, error: &DocumentsError) {
+        let database = &self.keeper.database;
+        tracing::warn!(%error, database, "nobody is told what becomes of documents");
+    }
+
+    /// Looks up who is to be told, if it is time to.
+    async fn look_up(&self, desk: &mut Desk) {
+        if self.keeper.standing() != Standing::Owner {
+            desk.all.clear();
+            // As soon as this Egret is the one that tells.
+            desk.look_at = None;
+            return;
         }
-        let names = collections::tenants(client).await?;
-        let names: HashMap<i32, String> =
-            names.into_iter().map(|(name, id)| (id.0, name)).collect();
         let now = Instant::now();
-        let is_due = |one: &Subscription| {
-            let failed = self.failed(one.tenant, &one.name);
-            failed.is_none_or(|failed| failed.again <= now)
-        };
-        let client = &*client;
-        let due = all.iter().filter(|one| is_due(one)).map(|one| {
-            let tenant = names.get(&one.tenant).map_or("", String::as_str);
-            async move {
-                let told = self.tell_one(client, one, tenant).await;
-                self.note(one, &told);
-                told.unwrap_or(false)
+        if desk.look_at.is_some_and(|at| now < at) {
+            return;
+        }
+        let patience = match self.all(desk).await {
+            Ok(()) if desk.all.is_empty() => LOOK_FOR_NEW,
+            Ok(()) => LOOK,
+            Err(error) => {
+                self.warn(&error);
+                desk.session = None;
+                LOOK
             }
+        };
+        desk.look_at = Some(now + patience);
+    }
+
+    async fn all(&self, desk: &mut Desk) -> Result<(), DocumentsError> {
+        let there = desk.session.clone();
+        let session = match there.filter(|session| !session.is_closed()) {
+            Some(session) => session,
+            None => Arc::new(self.keeper.client().await?),
+        };
+        desk.session = Some(session.clone());
+        let all = subscriptions::all(&session).await?;
+        let is_known = |one: &Subscription| desk.tenants.contains_key(&one.tenant);
+        if !all.iter().all(is_known) {
+            let names = collections::tenants(&*session).await?;
+            desk.tenants = names.into_iter().map(|(name, id)| (id.0, name)).collect();
+        }
+        desk.all = all.into_iter().map(|one| (key(&one), one)).collect();
+        let is_there = |key: &Key| desk.all.contains_key(key);
+        self.failures().retain(|key, _| is_there(key));
+        desk.begun.retain(|key, _| is_there(key));
+        desk.slow.retain(is_there);
+        Ok(())
+    }
+
+    /// Begins to tell those for whom there is something, whoever has waited longest first.
+    fn begin(self: &Arc<Self>, desk: &mut Desk) {
+        let Some(session) = &desk.session else {
+            return;
+        };
+        let (reached, now) = (self.follower.reached(), Instant::now());
+        let due = desk.all.iter().filter(|(key, one)| {
+            one.position < reached && !desk.told_now.contains_key(*key) && self.is_due(key, now)
         });
-        match join_all(due).await.contains(&true) {
-            true => Ok(Told::Some),
-            false => Ok(Told::All),
+        let mut due: Vec<(&Key, &Subscription)> = due.collect();
+        due.sort_by_key(|(key, _)| desk.begun.get(*key).copied());
+        for (key, one) in due {
+            let is_slow = desk.slow.contains(key);
+            let slow = desk.told_now.values().filter(|is_slow| **is_slow).count();
+            if desk.told_now.len() >= TOLD_TOGETHER || (is_slow && slow >= SLOW_TOGETHER) {
+                continue;
+            }
+            desk.told_now.insert(key.clone(), is_slow);
+            desk.begun.insert(key.clone(), now);
+            let tenant = desk.tenants.get(&one.tenant).cloned().unwrap_or_default();
+            let (teller, session, one) = (self.clone(), session.clone(), one.clone());
+            desk.under_way.spawn(async move {
+                let told = teller.tell_one(&session, &one, &tenant).await;
+                let took = now.elapsed();
+                Done { one, told, took }
+            });
         }
     }
 
-    fn note(&self, one: &Subscription, told: &Result<bool, String>) {
-        let key = (one.tenant, one.name.clone());
+    fn is_due(&self, key: &Key, now: Instant) -> bool {
+        let failures = self.failures();
+        failures.get(key).is_none_or(|failed| failed.again <= now)
+    }
+
+    /// When there is something to be done though nothing happens.
+    fn until(&self, desk: &Desk) -> Instant {
+        let now = Instant::now();
+        if self.keeper.standing() != Standing::Owner {
+            return now + LOOK;
+        }
+        let failures = self.failures();
+        let again = failures.values().map(|failed| failed.again);
+        let again = again.filter(|again| *again > now);
+        again.fold(desk.look_at.unwrap_or(now), Instant::min)
+    }
+
+    /// Notes what has become of it.
+    fn end(&self, desk: &mut Desk, done: Result<Done, JoinError>) {
+        let Done { one, told, took } = match done.map_err(JoinError::try_into_panic) {
+            Ok(done) => done,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // Nobody else ends it.
+            Err(Err(_)) => return,
+        };
+        let key = key(&one);
+        self.note(&key, &told);
+        desk.told_now.remove(&key);
+        match took >= SLOW {
+            true => desk.slow.insert(key.clone()),
+            false => desk.slow.remove(&key),
+        };
+        match (told, desk.all.get_mut(&key)) {
+            // Else it has been looked up since, and somebody may have set it back.
+            (Ok(position), Some(known)) if known.position == one.position => {
+                known.position = position;
+            }
+            (Ok(_), _) => {}
+            (Err(_), _) => desk.look_at = None,
+        }
+    }
+
+    fn note(&self, key: &Key, told: &Result<i64, String>) {
         let mut failures = self.failures();
         match told {
-            Ok(_) => _ = failures.remove(&key),
+            Ok(_) => _ = failures.remove(key),
             Err(error) => {
-                let times = failures.get(&key).map_or(0, |failed| failed.times) + 1;
+                let times = failures.get(key).map_or(0, |failed| failed.times) + 1;
                 let pause = FIRST_PAUSE * 2_u32.saturating_pow((times - 1).min(10));
-                let name = &one.name;
+                let name = &key.1;
                 tracing::warn!(%error, subscription = name, times, "changes of documents could not be told; they are told again");
                 let failed = Failed {
                     times,
                     error: error.clone(),
                     again: Instant::now() + pause.min(PAUSE_MAX),
                 };
-                failures.insert(key, failed);
+                failures.insert(key.clone(), failed);
             }
         }
     }
 
+    /// Tells somebody the next that there is. Returns up to which position.
     async fn tell_one(
         &self,
-        client: &Client,
+        session: &Client,
         one: &Subscription,
         tenant: &str,
-    ) -> Result<bool, String> {
-        let said = |error: egret_postgres::tokio_postgres::Error| egret_base::error::chain(&error);
-        let rows = client
-            .query(GROUPS, &[&one.position, &GROUPS_TOGETHER])
-            .await
-            .map_err(said)?;
-        let groups: Vec<Group> = rows.iter().map(Group::of).collect();
-        let forgotten: i64 = client.query_one(FORGOTTEN, &[]).await.map_err(said)?.get(0);
-        if one.position < forgotten {
-            // It goes on with what there is, and says so once.
-            subscriptions::advance(client, one, forgotten)
-                .await
-                .map_err(said)?;
-            return Err(format!(
-                "changes up to position {forgotten} were forgotten before they could be told, `documents.feed_kept`"
-            ));
-        }
-        let Some(last) = groups.last().map(|group| group.position) else {
-            return Ok(false);
+    ) -> Result<i64, String> {
+        let said = |error: PgError| egret_base::error::chain(&error);
+        let groups = match self.follower.after(one.position).await {
+            Ok(groups) => groups,
+            Err(DocumentsError::ChangesGone { forgotten }) => {
+                // It goes on with what there is, and says so once.
+                subscriptions::advance(session, one, forgotten)
+                    .await
+                    .map_err(said)?;
+                return Err(format!(
+                    "changes up to position {forgotten} were forgotten before they could be told, `documents.feed_kept`"
+                ));
+            }
+            Err(error) => return Err(error.to_string()),
         };
         let catalogue = self.keeper.writer.catalogue();
-        let changes = changes(&groups, one, &catalogue);
+        let (changes, position) = changes(&groups, one, &catalogue);
         if !changes.is_empty() {
             match &one.destination {
                 Destination::Webhook(url) => self.post(url, (one, tenant), &changes).await?,
                 Destination::Queue(queue) => self.hand_over(queue, one, tenant, &changes).await?,
             }
         }
-        subscriptions::advance(client, one, last)
-            .await
-            .map_err(said)?;
-        Ok(groups.len() as i64 == GROUPS_TOGETHER)
+        if position > one.position {
+            subscriptions::advance(session, one, position)
+                .await
+                .map_err(said)?;
+        }
+        Ok(position)
     }
 
     async fn post(
@@ -322,27 +442,43 @@ impl Teller {
     }
 }
 
+/// Waits for what comes, where somebody listens.
+async fn more(listening: &mut Option<Listening>) -> Result<(), DocumentsError> {
+    match listening {
+        Some(listening) => listening.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn key(one: &Subscription) -> Key {
+    (one.tenant, one.name.clone())
+}
+
 fn moment(at: SystemTime) -> Timestamp {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// What a subscription is told of groups.
-fn changes(groups: &[Group], one: &Subscription, catalogue: &Catalogue) -> Vec<Value> {
-    let mut told = Vec::new();
+/// What a subscription is told of groups, and up to which position that is.
+fn changes(groups: &[Arc<Group>], one: &Subscription, catalogue: &Catalogue) -> (Vec<Value>, i64) {
+    let (mut told, mut reached) = (Vec::new(), one.position);
     for group in groups {
-        let positions = group.before() + 1..;
-        for (position, (kind, tenant, collection, id, version)) in
-            positions.zip(group.changes.iter().copied())
-        {
-            let is_wanted = tenant == one.tenant
-                && position > one.position
-                && one.collection.is_none_or(|wanted| wanted == collection);
+        let each = (group.before() + 1..).zip(&group.changes);
+        for (position, &(kind, tenant, collection, id, version)) in each {
+            if position <= one.position {
+                continue;
+            }
+            if told.len() == CHANGES_TOGETHER {
+                return (told, reached);
+            }
+            reached = position;
             let (Some(declared), Some(kind)) =
                 (catalogue.by_number(collection), ChangeKind::of(kind))
             else {
                 continue;
             };
+            let is_wanted =
+                tenant == one.tenant && one.collection.is_none_or(|wanted| wanted == collection);
             if is_wanted {
                 told.push(json!({
                     "position": position,
@@ -355,5 +491,5 @@ fn changes(groups: &[Group], one: &Subscription, catalogue: &Catalogue) -> Vec<V
             }
         }
     }
-    told
+    (told, reached)
 }

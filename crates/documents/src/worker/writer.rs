@@ -3,7 +3,7 @@
 //! As many groups run side by side as there are sessions. Each looks up what is there, decides, and writes what differs by one statement,
 //! which is its own transaction. Nobody is told before that has committed, and what a write claims is its own until then.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as Turns, MutexGuard as Turn, Notify, oneshot, watch};
@@ -21,7 +21,7 @@ use super::step::{
 use crate::config::DocumentsConfig;
 use crate::core::bundle::{self, Fate};
 use crate::core::group::{Asked, Met};
-use crate::core::schedule::{Claims, Key, Schedule, Taken};
+use crate::core::schedule::{Claims, Key, Schedule, Taken, Ticket};
 use crate::error::DocumentsError;
 use crate::metrics::Metrics;
 use crate::model::Written;
@@ -29,6 +29,9 @@ use crate::store::read::Answered;
 use crate::store::write::{Outcome, Writes};
 
 type Group = Vec<Taken<Pending>>;
+
+/// How often a group is written again that the server gave up for the sake of another transaction.
+const REPEATED_MAX: u32 = 5;
 
 /// See the module.
 pub struct Writer {
@@ -48,14 +51,39 @@ pub struct Writer {
     groups: AtomicI64,
     /// The position of the last change.
     reached: watch::Sender<i64>,
+    /// Whether what is known of the database may be wrong.
+    is_distrusted: AtomicBool,
 }
 
 /// What ends the work of a session.
 pub enum Ended {
     /// It is of no use any more. Nothing is left of what it did.
     Session(DocumentsError),
-    /// The same, and it is not known whether this has been written: by the number of the group.
-    Unknown(i64, Vec<Step>),
+    /// The same, and it is not known whether this has been written.
+    Unknown(Unknown),
+}
+
+/// What has been found out of writes of which that was not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundOut {
+    /// They have been written.
+    Written,
+    /// They have not, and nobody else has written since: they are done again.
+    Lost,
+    /// They have not, or nobody can tell, and others may have written since.
+    TooLate,
+}
+
+/// Writes of which it is not known whether they have been written.
+pub struct Unknown {
+    /// As which owner.
+    pub epoch: i64,
+    /// The number of their group.
+    pub group: i64,
+    /// They have a place in the feed after this one, or none.
+    pub after: i64,
+    /// They.
+    pub steps: Vec<Step>,
 }
 
 impl Writer {
@@ -78,6 +106,7 @@ impl Writer {
             writing: Turns::default(),
             groups: AtomicI64::new(0),
             reached: watch::Sender::new(0),
+            is_distrusted: AtomicBool::new(false),
         }
     }
 
@@ -201,10 +230,18 @@ impl Writer {
         lock(&self.schedule)
     }
 
-    /// Writes go on from here: in a database that has documents up to this number, and that another Egret may have written to.
-    pub fn begin(&self, number: i64) {
+    /// Writes go on from here: in a database that has documents up to this number and changes up to this position, and that another Egret may have
+    /// written to.
+    pub fn begin(&self, number: i64, position: i64) {
         self.ids.begin_after(number);
         self.names.clear();
+        self.reached.send_replace(position);
+        self.is_distrusted.store(false, Ordering::Release);
+    }
+
+    /// Nothing more is written before the database has been looked at anew.
+    pub fn distrust(&self) {
+        self.is_distrusted.store(true, Ordering::Release);
     }
 
     /// Nothing is remembered of what documents are called.
@@ -236,6 +273,9 @@ impl Writer {
                 0 | 1 => None,
                 _ => Some(self.looking.lock().await),
             };
+            if self.is_distrusted.load(Ordering::Acquire) {
+                return Err(Ended::Session(DocumentsError::Unreachable));
+            }
             let group = self.schedule().take(self.config.group_max as usize);
             if group.is_empty() {
                 drop(turn);
@@ -280,7 +320,10 @@ impl Writer {
         group
             .iter()
             .for_each(|taken| lookup.add(&taken.write, &self.names));
-        let Found { met, answers } = match lookup.run(session, &asked).await {
+        let begun = Instant::now();
+        let found = lookup.run(session, &asked).await;
+        self.metrics.lookup.observe(begun.elapsed().as_secs_f64());
+        let Found { met, answers } = match found {
             Ok(found) => found,
             Err(error) => {
                 self.put_back(group);
@@ -353,14 +396,20 @@ impl Writer {
     fn claim(&self, group: Group, met: Vec<(Vec<Met>, Option<Answered>)>) -> Vec<Step> {
         let mut schedule = self.schedule();
         let mut left = Vec::new();
-        for (taken, (met, answered)) in group.into_iter().zip(met) {
+        let found_out = group.iter().zip(&met).map(|(taken, (met, _))| {
             let mut more = Claims::default();
-            for (asked, met) in taken.write.asked.iter().zip(&met) {
+            for (asked, met) in taken.write.asked.iter().zip(met) {
                 if let Some(present) = &met.present {
                     more.extend(asked.claims_of(present));
                 }
             }
-            match schedule.claim(taken.ticket, more.clone()) {
+            (taken.ticket, more)
+        });
+        let found_out: Vec<(Ticket, Claims)> = found_out.collect();
+        let had = schedule.claim(found_out.clone());
+        let each = group.into_iter().zip(met).zip(found_out).zip(had);
+        for (((taken, (met, answered)), (_, more)), is_had) in each {
+            match is_had {
                 true => left.push(Step::new(taken, met, answered)),
                 false => {
                     self.metrics.deferred.inc();
@@ -435,6 +484,7 @@ impl Writer {
         steps: Vec<Step>,
     ) -> Result<(), Ended> {
         let mut parts = vec![steps];
+        let mut repeated = 0;
         while let Some(mut part) = parts.pop() {
             if part.is_empty() {
                 continue;
@@ -442,7 +492,11 @@ impl Writer {
             let mut writes = Writes::default();
             part.iter().for_each(|step| step.write(&mut writes));
             let group = self.groups.fetch_add(1, Ordering::Relaxed) + 1;
-            match session.write(&writes, (epoch, group)).await {
+            let after = *self.reached.borrow();
+            let begun = Instant::now();
+            let written = session.write(&writes, (epoch, group)).await;
+            self.metrics.write.observe(begun.elapsed().as_secs_f64());
+            match written {
                 Ok(Outcome::Held(held)) => {
                     let catalogue = self.catalogue();
                     let checked = check_held(session, &catalogue, (&mut part, &held)).await;
@@ -464,12 +518,28 @@ impl Writer {
                         is_further
                     });
                 }
+                Err(error) if error.is_of_another_owner() => {
+                    parts.push(part);
+                    let left = parts.into_iter().flatten().map(|step| step.taken);
+                    self.put_back(left.collect());
+                    return Err(Ended::Session(error));
+                }
                 Err(error) if error.is_of_session() => {
                     let left = parts.into_iter().flatten().map(|step| step.taken);
                     self.put_back(left.collect());
-                    return Err(Ended::Unknown(group, part));
+                    return Err(Ended::Unknown(Unknown {
+                        epoch,
+                        group,
+                        after,
+                        steps: part,
+                    }));
+                }
+                Err(error) if error.is_to_repeat() && repeated < REPEATED_MAX => {
+                    repeated += 1;
+                    parts.push(part);
                 }
                 Err(_) if part.len() > 1 => {
+                    self.metrics.halved.inc();
                     let other = part.split_off(part.len() / 2);
                     parts.extend([other, part]);
                 }
@@ -483,11 +553,18 @@ impl Writer {
         Ok(())
     }
 
-    /// What was not known has been found out: it was written, or it is to be done again.
-    pub fn found_out(&self, steps: Vec<Step>, was_written: bool) {
-        match was_written {
-            true => self.finish(steps),
-            false => self.put_back(steps.into_iter().map(|step| step.taken).collect()),
+    /// What was not known has been found out.
+    pub fn found_out(&self, mut steps: Vec<Step>, outcome: FoundOut) {
+        match outcome {
+            FoundOut::Written => self.finish(steps),
+            FoundOut::Lost => self.put_back(steps.into_iter().map(|step| step.taken).collect()),
+            FoundOut::TooLate => {
+                // Others have written meanwhile, and whoever asked may not want it any more.
+                steps
+                    .iter_mut()
+                    .for_each(|step| step.refuse(0, DocumentsError::Unreachable));
+                self.finish(steps);
+            }
         }
         self.work.notify_one();
     }

@@ -1,10 +1,13 @@
-//! Many documents in, and all out.
+//! Many documents in, and all out; of many no more at a time than may be.
 
 use egret_base::Coded;
-use egret_documents::api::Caller;
+use egret_base::settings::Size;
+use egret_documents::DocumentsConfig;
+use egret_documents::api::{Caller, Find, Found, Shape};
+use egret_documents::model::DocumentId;
 use serde_json::{Value, json};
 
-use crate::world::{FLIGHTS, World, code, named};
+use crate::world::{FLIGHTS, Made, World, code, named, usual};
 
 fn lines(all: &[Value]) -> Vec<u8> {
     let each = all.iter().map(|one| format!("{one}\n"));
@@ -137,5 +140,285 @@ async fn a_load_that_can_be_repeated_waits_for_no_disk() {
         was_left |= world.number(written).await > 0;
     }
     assert!(was_left, "flushed from {before} on after each");
+    world.stop().await;
+}
+
+const PADDED: &str = r#"{"collections": [
+    {"collection": "groups", "identity": ["/name"], "schema": {"type": "object",
+        "properties": {"name": {"type": "string"}, "pad": {"type": "string"}}, "required": ["name"]}},
+    {"collection": "items", "identity": ["/number"], "query": ["/rank"], "history": {"versions": 50, "deleted": true},
+        "references": [{"name": "groups", "to": "groups", "paths": {"/groups/*": "/name"}}],
+        "schema": {"type": "object", "properties": {"number": {"type": "integer"}, "rank": {"type": "integer"}, "pad": {"type": "string"},
+            "groups": {"type": "array", "items": {"type": "string"}}}, "required": ["number"]}}
+]}"#;
+
+const PAGE_BYTES: usize = 64 << 10;
+
+fn bounded() -> Made {
+    let (config, clock, entropy) = usual();
+    let config = DocumentsConfig {
+        page_bytes_max: Size(PAGE_BYTES as u64),
+        ..config
+    };
+    (config, clock, entropy)
+}
+
+/// Small ones by the hundred, then larger ones, and one among those that is more than a page may have.
+fn items() -> Vec<Value> {
+    let item = |number: usize| {
+        let pad = match number {
+            410 => 2 * PAGE_BYTES,
+            300.. => 5_000,
+            _ => 20,
+        };
+        let mut item = json!({"number": number, "groups": ["a"], "pad": "x".repeat(pad)});
+        if !number.is_multiple_of(3) {
+            item["rank"] = json!(number % 10);
+        }
+        item
+    };
+    (0..420).map(item).collect()
+}
+
+/// The bodies of a page are no more than may be, or one.
+fn assert_bounded<'a>(bodies: impl Iterator<Item = &'a String>) -> usize {
+    let bytes: Vec<usize> = bodies.map(String::len).collect();
+    assert!(bytes.len() == 1 || bytes.iter().sum::<usize>() <= PAGE_BYTES);
+    bytes.len()
+}
+
+fn number(body: &str) -> i64 {
+    serde_json::from_str::<Value>(body).unwrap()["number"]
+        .as_i64()
+        .unwrap()
+}
+
+impl World {
+    async fn padded(&self) {
+        self.apply(PADDED).await.unwrap();
+        self.made("groups", &json!({"name": "a"})).await;
+        let (name, text) = (named("items"), lines(&items()));
+        let told = self.documents.import(&self.caller, &name, &text).await;
+        assert_eq!(told.unwrap().created, 420);
+    }
+
+    /// The items by numbers, as the server orders them.
+    async fn in_order(&self, order: &str) -> Vec<i64> {
+        let sql = format!(
+            "SELECT (body ->> 'number')::bigint FROM egret.document WHERE body ? 'number' ORDER BY {order}"
+        );
+        let rows = self.client.query(&sql, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// All that is found page by page, and how many each page has.
+    async fn paged(&self, sort: Option<&str>, limit: u32) -> (Vec<Found>, Vec<usize>) {
+        let mut find = Find {
+            sort: sort.map(str::to_owned),
+            limit: Some(limit),
+            ..Find::default()
+        };
+        let name = named("items");
+        let (mut all, mut counts) = (Vec::new(), Vec::new());
+        loop {
+            let page = self.documents.find(&self.caller, &name, &find).await;
+            let page = page.unwrap();
+            let bodies = page.items.iter().map(|found| &found.stored.body);
+            counts.push(assert_bounded(bodies));
+            all.extend(page.items);
+            find.cursor = page.next;
+            if find.cursor.is_none() {
+                return (all, counts);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_page_ends_before_it_has_too_much_and_the_next_goes_on_after_it() {
+    for version in [15, 18] {
+        let world = World::with(version, bounded()).await;
+        world.padded().await;
+        let rank = "(body ->> 'rank')::numeric";
+        for (sort, order) in [
+            (None, "number".to_owned()),
+            (Some("/rank"), format!("{rank} NULLS LAST, number")),
+            (
+                Some("-/rank"),
+                format!("{rank} DESC NULLS LAST, number DESC"),
+            ),
+        ] {
+            let expected = world.in_order(&order).await;
+            for limit in [7, 127, 128, 1_000] {
+                let (found, counts) = world.paged(sort, limit).await;
+                let found = found.iter().map(|one| number(&one.stored.body));
+                assert_eq!(found.collect::<Vec<_>>(), expected, "{sort:?} {limit}");
+                assert!(
+                    counts
+                        .iter()
+                        .all(|count| (1..=limit as usize).contains(count))
+                );
+                // There are more than ten times as many bytes as a page may have.
+                assert!(counts.len() > 10, "{counts:?}");
+            }
+        }
+        world.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn who_refers_and_what_was_come_by_pages_of_so_many_bytes_too() {
+    let world = World::with(18, bounded()).await;
+    world.padded().await;
+    let (documents, caller) = (&world.documents, &world.caller);
+    let (groups, items) = (named("groups"), named("items"));
+    let expected = world.in_order("number").await;
+    let group = world.made("groups", &json!({"name": "a"})).await.id;
+    let (mut cursor, mut found) = (None::<String>, Vec::new());
+    loop {
+        let part = (cursor.as_deref(), Some(1_000));
+        let page = documents.referrers(caller, (&groups, group), part).await;
+        let page = page.unwrap();
+        assert_bounded(page.items.iter().map(|(_, stored)| &stored.body));
+        found.extend(page.items.iter().map(|(_, one)| number(&one.body)));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, expected);
+
+    let (all, _) = world.paged(None, 1_000).await;
+    let is_larger = |one: &&Found| one.stored.body.len() > 4_000;
+    let larger: Vec<&Found> = all.iter().filter(is_larger).collect();
+    let last = larger[larger.len() - 1];
+    for pad in 0..40 {
+        let pad = format!("{pad}{}", "y".repeat(5_000));
+        let body = json!({"number": number(&last.stored.body), "pad": pad});
+        world.made("items", &body).await;
+    }
+    let (mut cursor, mut found, mut pages) = (None::<String>, Vec::new(), 0);
+    loop {
+        let (of, part) = ((&items, last.stored.id), (cursor.as_deref(), Some(1_000)));
+        let page = documents.versions(caller, of, part).await.unwrap();
+        assert_bounded(page.items.iter().map(|version| &version.body));
+        found.extend(page.items.iter().map(|version| version.version));
+        (cursor, pages) = (page.next, pages + 1);
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, (1..=40).rev().collect::<Vec<i32>>());
+    assert!(pages > 3, "{pages}");
+
+    let gone: Vec<DocumentId> = larger[..40].iter().map(|one| one.stored.id).collect();
+    for id in &gone {
+        world.delete("items", *id).await.unwrap();
+    }
+    let (mut cursor, mut found, mut pages) = (None::<String>, Vec::new(), 0);
+    loop {
+        let part = (cursor.as_deref(), Some(1_000));
+        let page = documents.deleted(caller, &items, part).await.unwrap();
+        assert_bounded(page.items.iter().map(|version| &version.body));
+        found.extend(page.items.iter().map(|version| version.id));
+        (cursor, pages) = (page.next, pages + 1);
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, gone);
+    assert!(pages > 3, "{pages}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_embedded_is_no_more_than_may_be() {
+    let world = World::with(18, bounded()).await;
+    world.apply(PADDED).await.unwrap();
+    let names: Vec<String> = (0..10).map(|number| format!("g{number}")).collect();
+    for name in &names {
+        let group = json!({"name": name, "pad": "z".repeat(10_000)});
+        world.made("groups", &group).await;
+    }
+    for number in 0..3 {
+        let item = json!({"number": number, "groups": &names[..4]});
+        world.made("items", &item).await;
+    }
+    let all = json!({"number": 3, "groups": names});
+    let all = world.made("items", &all).await.id;
+    let (documents, caller, items) = (&world.documents, &world.caller, named("items"));
+    let shape = Shape {
+        embed: vec![named("groups")],
+        ..Shape::default()
+    };
+    let of = |limit| Find {
+        limit: Some(limit),
+        shape: shape.clone(),
+        ..Find::default()
+    };
+    let page = documents.find(caller, &items, &of(1)).await.unwrap();
+    let embedded = page.items[0].embedded["groups"].as_array().unwrap();
+    assert_eq!(embedded.len(), 4);
+    // The same documents, in each of several.
+    let refused = documents.find(caller, &items, &of(3)).await.unwrap_err();
+    assert_eq!(refused.code(), "embedded_too_large");
+    assert!(refused.to_string().contains("documents.page_bytes_max"));
+    assert!(!refused.retryable());
+    let refused = documents.get_shaped(caller, (&items, all), &shape);
+    assert_eq!(code(refused.await), "embedded_too_large");
+    // However small each is.
+    let many: Vec<Value> = (0..700).map(|n| json!({"name": format!("{n}")})).collect();
+    let (groups, text) = (named("groups"), lines(&many));
+    let imported = documents.import(caller, &groups, &text).await;
+    assert_eq!(imported.unwrap().created, 700);
+    let names: Vec<&Value> = many.iter().map(|group| &group["name"]).collect();
+    let some = json!({"number": 4, "groups": &names[..400]});
+    let some = world.made("items", &some).await.id;
+    let found = documents.get_shaped(caller, (&items, some), &shape).await;
+    let embedded = &found.unwrap().embedded;
+    assert_eq!(embedded["groups"], Value::from(many[..400].to_vec()));
+    let each = json!({"number": 5, "groups": names});
+    let each = world.made("items", &each).await.id;
+    let refused = documents.get_shaped(caller, (&items, each), &shape);
+    assert_eq!(code(refused.await), "embedded_too_large");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn exports_are_so_many_and_tell_so_much_at_a_time() {
+    let (config, clock, entropy) = usual();
+    let config = DocumentsConfig {
+        exports: 1,
+        ..config
+    };
+    let world = World::with(18, (config, clock, entropy)).await;
+    world.apply(FLIGHTS).await.unwrap();
+    for number in 0..12 {
+        let name = "x".repeat(900_000);
+        let airport = json!({"faa": format!("A{number}"), "name": name});
+        world.made("airports", &airport).await;
+    }
+    let airports = named("airports");
+    let export = || world.documents.export(&world.caller, &airports);
+    let mut first = export().await.unwrap();
+    let refused = export().await.err().unwrap();
+    assert_eq!((refused.code(), refused.retryable()), ("overloaded", true));
+    assert!(refused.to_string().contains("documents.exports"));
+    let mut counts = Vec::new();
+    loop {
+        let page = first.next().await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        let bytes: usize = page.iter().map(|one| one.body.len()).sum();
+        assert!(bytes <= 4 << 20, "{bytes}");
+        counts.push(page.len());
+    }
+    assert_eq!(counts, [4, 4, 4]);
+    drop(first);
+    // Its session ends in a moment.
+    while export().await.is_err() {
+        tokio::task::yield_now().await;
+    }
     world.stop().await;
 }

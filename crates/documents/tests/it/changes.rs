@@ -1,11 +1,15 @@
 //! What becomes of documents, as it is told.
 
-use egret_documents::api::{Change, Following};
+use std::sync::Arc;
+
+use egret_documents::api::{Caller, Change, Following};
 use egret_documents::core::decide::Condition;
 use egret_documents::model::ChangeKind;
+use egret_postgres::test_support::{Ending, TestDatabase, own_server};
+use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::world::{FLIGHTS, World, code, named};
+use crate::world::{FLIGHTS, World, code, engine, named};
 
 #[tokio::test]
 async fn changes_are_told_in_order_from_anywhere_on() {
@@ -93,5 +97,104 @@ async fn who_follows_is_told_as_soon_as_it_is_written() {
         assert_eq!(told.unwrap().items[0].id, made.id);
     }
     assert_eq!(following.after, Some(3));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn all_who_follow_are_told_everything_by_one_session() {
+    let world = World::new(15).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let follow = async || {
+        let mut following = Following {
+            collection: None,
+            after: Some(0),
+        };
+        let mut told = Vec::new();
+        while told.len() < 20 {
+            let changes = world
+                .documents
+                .next_changes(&world.caller, &mut following)
+                .await;
+            told.extend(changes.unwrap().items.iter().map(|one| one.position));
+        }
+        told
+    };
+    let write = async {
+        for number in 0..20 {
+            let airport = json!({"faa": format!("A{number}")});
+            world.made("airports", &airport).await;
+        }
+    };
+    let (all, ()) = tokio::join!(join_all((0..30).map(|_| follow())), write);
+    for told in all {
+        assert_eq!(told, Vec::from_iter(1..=20));
+    }
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+         AND query LIKE '%is_relaxed FROM egret.document_feed%' AND pid <> pg_backend_pid()";
+    assert_eq!(world.number(sessions).await, 1);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_crash_may_take_back_is_told_when_it_cannot_any_more() {
+    let server = own_server(18).await;
+    let database = TestDatabase::create_in(server, "relaxed".to_owned()).await;
+    let database = Arc::new(database);
+    let documents = engine(&database);
+    let mut world = World::of(database.clone(), documents).await;
+    // The server leaves it for longer than anybody waits.
+    for sql in [
+        "ALTER SYSTEM SET wal_writer_delay = '10s'",
+        "SELECT pg_reload_conf()",
+    ] {
+        world.client.batch_execute(sql).await.unwrap();
+    }
+    world.apply(FLIGHTS).await.unwrap();
+    let relaxed = Caller {
+        is_relaxed: true,
+        ..world.caller.clone()
+    };
+    let airports = named("airports");
+    let mut following = Following {
+        collection: None,
+        after: Some(0),
+    };
+    let written = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint";
+    let flushed = "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint";
+    for faa in ["JFK", "LAX"] {
+        let body = json!({ "faa": faa }).to_string();
+        let made = world
+            .documents
+            .upsert(&relaxed, &airports, body.as_bytes(), Condition::Always);
+        let made = made.await.unwrap();
+        let written = world.number(written).await;
+        let told = world
+            .documents
+            .next_changes(&world.caller, &mut following)
+            .await;
+        assert_eq!(told.unwrap().items[0].id, made.id);
+        assert!(world.number(flushed).await >= written);
+    }
+    let body = json!({"faa": "ORD"}).to_string();
+    let made = world
+        .documents
+        .upsert(&relaxed, &airports, body.as_bytes(), Condition::Always);
+    made.await.unwrap();
+    // Where the last change is is told as late.
+    let last = Following::default();
+    let now = world.documents.changes(&world.caller, &last, None).await;
+    assert_eq!(now.unwrap().position, 3);
+    database.server.restart(Ending::Kill).await;
+    world.client = database.connect().await;
+    let position = "SELECT max(position) FROM egret.document_feed";
+    assert_eq!(world.number(position).await, 3);
+    let made = world.made("airports", &json!({"faa": "EWR"})).await;
+    following.after = Some(3);
+    let told = world
+        .documents
+        .next_changes(&world.caller, &mut following)
+        .await;
+    let told = &told.unwrap().items[0];
+    assert_eq!((told.position, told.id), (4, made.id));
     world.stop().await;
 }

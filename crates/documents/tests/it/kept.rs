@@ -111,6 +111,45 @@ async fn what_was_deleted_is_restored_with_its_id_when_what_it_refers_to_is_ther
     world.stop().await;
 }
 
+#[tokio::test]
+async fn whoever_made_a_document_has_made_it_when_it_is_restored() {
+    let world = World::new(18).await;
+    world.apply(NOTES).await.unwrap();
+    let note = world.made("notes", &json!({"id": 1, "text": "a"})).await;
+    world.delete("notes", note.id).await.unwrap();
+    let other = egret_documents::Caller {
+        author: Some("another".to_owned()),
+        ..world.caller.clone()
+    };
+    let notes = named("notes");
+    let back = world.documents.restore(&other, (&notes, note.id), None);
+    back.await.unwrap();
+    let stored = world.documents.get(&world.caller, (&notes, note.id)).await;
+    let stored = stored.unwrap();
+    assert_eq!(stored.created_by.as_deref(), Some("tester"));
+    assert_eq!(stored.modified_by.as_deref(), Some("another"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn of_a_document_that_is_deleted_for_good_nothing_is_kept() {
+    let world = World::new(18).await;
+    let definitions = NOTES.replace(r#""deleted": true, "#, "");
+    world.apply(&definitions).await.unwrap();
+    let note = world.made("notes", &json!({"id": 1, "text": "a"})).await;
+    world.made("notes", &json!({"id": 1, "text": "b"})).await;
+    assert_eq!(texts(&world, &note).await, [(1, json!("a"))]);
+    world.delete("notes", note.id).await.unwrap();
+    let kept = "SELECT count(*) FROM egret.document_version";
+    assert_eq!(world.number(kept).await, 0);
+    let notes = named("notes");
+    let found = world
+        .documents
+        .versions(&world.caller, (&notes, note.id), (None, None));
+    assert_eq!(code(found.await), "not_found");
+    world.stop().await;
+}
+
 fn swept(clock: Arc<dyn Clock>) -> (DocumentsConfig, Arc<dyn Clock>, Arc<dyn Entropy>) {
     let config = DocumentsConfig {
         sweep_interval: egret_base::settings::Span::ms(20),

@@ -4,6 +4,7 @@ mod batches;
 mod bulk;
 mod changes;
 mod declarations;
+mod indexes;
 mod kept;
 mod model;
 mod once;

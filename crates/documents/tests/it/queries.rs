@@ -1,14 +1,20 @@
 //! Documents that somebody looks for.
 
-use egret_documents::DocumentsError;
-use egret_documents::api::{Count, Find, Page, Shape};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use egret_base::settings::Span;
+use egret_documents::api::{Caller, Count, Find, Page, Shape};
+use egret_documents::core::rights::{Reach, Rights};
 use egret_documents::model::CollectionName;
+use egret_documents::{DocumentsConfig, DocumentsError};
+use futures_util::future::join_all;
 use proptest::prelude::{Strategy, any, prop, prop_oneof};
 use proptest::strategy::{Just, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use crate::world::{World, code, named};
+use crate::world::{World, code, named, usual};
 
 const FLIGHTS: &str = r#"{"collections": [
     {"collection": "airports", "identity": ["/faa"], "query": ["/name"], "schema": {"type": "object",
@@ -362,5 +368,66 @@ async fn who_refers_to_a_document_is_told_page_by_page() {
         )
         .await;
     assert_eq!(code(wrong), "query_invalid");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_given_up_and_sessions_stay_as_many() {
+    let (config, clock, entropy) = usual();
+    let config = DocumentsConfig {
+        queries: 2,
+        query_timeout: Span::secs(3_600),
+        ..config
+    };
+    let world = World::with(18, (config, clock, entropy)).await;
+    world.apply(FLIGHTS).await.unwrap();
+    world.made("flights", &json!({"number": 1})).await;
+    let other = world.database.connect().await;
+    let lock = "BEGIN; LOCK TABLE egret.document IN ACCESS EXCLUSIVE MODE";
+    other.batch_execute(lock).await.unwrap();
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let find = Find::default();
+    for _ in 0..3 {
+        tokio::select! {
+            _ = join_all((0..5).map(|_| world.find("flights", &find))) => panic!("the table is locked"),
+            () = world.until(waiting, 2) => {}
+        }
+        world.until(waiting, 0).await;
+    }
+    other.batch_execute("COMMIT").await.unwrap();
+    let page = world.find("flights", &find).await.unwrap();
+    assert_eq!(page.items.len(), 1);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn collections_in_which_somebody_may_do_nothing_are_not_shown() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let rights = Rights {
+        read: Reach::Of(BTreeSet::from([named("airports")])),
+        write: Reach::Of(BTreeSet::new()),
+        ..Rights::default()
+    };
+    let caller = Caller {
+        rights: Arc::new(rights),
+        ..world.caller.clone()
+    };
+    let collections = world.documents.collections(&caller).await.unwrap();
+    let names: Vec<&str> = collections
+        .iter()
+        .map(|one| one.collection.as_str())
+        .collect();
+    assert_eq!(names, ["airports"]);
+    let flights = named("flights");
+    let hidden = world.documents.collection(&caller, &flights).await;
+    assert_eq!(code(hidden), "collection_not_found");
+    let told = async |caller: &Caller| {
+        let told = world.documents.described(caller).await.unwrap();
+        let of = |name: &str| told.paths.keys().any(|path| path.contains(name));
+        (of("airports"), of("flights"))
+    };
+    assert_eq!(told(&caller).await, (true, false));
+    assert_eq!(told(&world.caller).await, (true, true));
     world.stop().await;
 }

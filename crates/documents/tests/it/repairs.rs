@@ -3,7 +3,7 @@
 use egret_documents::api::{Checked, FindingKind};
 use serde_json::json;
 
-use crate::world::{FLIGHTS, World};
+use crate::world::{FLIGHTS, World, code};
 
 async fn world() -> World {
     let world = World::new(18).await;
@@ -89,4 +89,43 @@ async fn what_only_its_owner_can_mend_is_told() {
         !(is_of_owner && one.is_repaired)
     }));
     world.documents_stop().await;
+}
+
+#[tokio::test]
+async fn a_damaged_document_is_nobody_elses_trouble() {
+    let world = world().await;
+    let damage = "UPDATE egret.document SET body = body - 'number' WHERE body ->> 'number' = '1'";
+    world.client.batch_execute(damage).await.unwrap();
+    let damaged =
+        "SELECT id FROM egret.document WHERE body ->> 'number' IS NULL AND body ->> 'faa' IS NULL";
+    let row = world.client.query_one(damaged, &[]).await.unwrap();
+    let id = egret_documents::model::DocumentId::stored(row.get(0));
+    for round in 0..5 {
+        let other = json!({"faa": format!("O{round}")});
+        let (refused, done) =
+            futures_util::future::join(world.delete("flights", id), world.post("airports", &other))
+                .await;
+        assert_eq!(code(refused), "document_damaged");
+        done.unwrap();
+    }
+    world.documents_stop().await;
+}
+
+#[tokio::test]
+async fn an_edge_from_nowhere_holds_up_nobody() {
+    let world = world().await;
+    let damage = "INSERT INTO egret.document_edge SELECT 1, 2, number, 7 FROM egret.document WHERE body ->> 'faa' = 'LGA'";
+    world.client.batch_execute(damage).await.unwrap();
+    for number in 1..=3 {
+        let flight = json!({"number": number, "origin": "JFK"});
+        world.made("flights", &flight).await;
+    }
+    let lga = world.made("airports", &json!({"faa": "LGA"})).await;
+    assert_eq!(
+        code(world.delete("airports", lga.id).await),
+        "still_referenced"
+    );
+    fsck(&world, true).await;
+    world.delete("airports", lga.id).await.unwrap();
+    world.stop().await;
 }

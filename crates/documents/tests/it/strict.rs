@@ -39,7 +39,7 @@ async fn refused(version: u32) {
     world.client.batch_execute(gone).await.unwrap();
     world
         .client
-        .batch_execute("UPDATE egret.document_owner SET position = position")
+        .batch_execute("UPDATE egret.document_owner SET number = number")
         .await
         .unwrap();
     assert_eq!(

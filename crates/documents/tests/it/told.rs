@@ -1,6 +1,7 @@
 //! Others are told what becomes of documents.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use egret_base::lifecycle::BoxFuture;
 use egret_base::{Kind, TaskReceipt, TaskRefused, TaskRequest, TaskSink};
@@ -180,4 +181,52 @@ async fn an_address_is_told_again_until_it_has_heard() {
     let next = heard.recv().await.unwrap();
     assert_eq!(next["changes"][0]["position"], 2);
     world.stop().await;
+}
+
+/// Says whenever it is asked, and never answers.
+async fn silent() -> (String, mpsc::UnboundedReceiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let (said, heard) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        loop {
+            open.push(listener.accept().await.unwrap());
+            _ = said.send(());
+        }
+    });
+    (url, heard)
+}
+
+#[tokio::test]
+async fn an_address_that_does_not_answer_holds_nobody_else_up() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let (slow, mut asked) = silent().await;
+    let (quick, mut heard) = receiver(&["204 Yes"; 4]).await;
+    for (name, url) in [("slow", slow), ("quick", quick)] {
+        let wanted = Subscribing {
+            name: named(name),
+            collection: None,
+            destination: Destination::Webhook(url),
+            after: Some(0),
+        };
+        let subscribed = world.documents.subscribe(&world.caller, wanted).await;
+        subscribed.unwrap();
+    }
+    for (faa, position) in ["JFK", "LGA", "EWR", "ORD"].into_iter().zip(1..) {
+        world.made("airports", &json!({ "faa": faa })).await;
+        let told = heard.recv().await.unwrap();
+        assert_eq!(told["changes"][0]["position"], position);
+    }
+    let up_to =
+        |name| format!("SELECT position FROM egret.document_subscription WHERE name = '{name}'");
+    world.until(&up_to("quick"), 4).await;
+    // It has been asked, once, and is being waited for.
+    asked.recv().await.unwrap();
+    assert!(asked.try_recv().is_err());
+    assert_eq!(world.number(&up_to("slow")).await, 0);
+    // A POST may take ten seconds. Whoever stops does not wait for that.
+    let stopped = tokio::time::timeout(Duration::from_secs(5), world.documents_stop());
+    stopped.await.unwrap();
 }

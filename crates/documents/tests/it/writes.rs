@@ -135,7 +135,7 @@ async fn an_unchanged_document_writes_nothing() {
     let made = world
         .made("airports", &json!({"faa": "JFK", "name": "Kennedy"}))
         .await;
-    let position = "SELECT position FROM egret.document_owner";
+    let position = "SELECT coalesce(max(position), 0) FROM egret.document_feed";
     let before = world.number(position).await;
     let same = json!({"name": "Kennedy", "faa": "JFK"});
     world.made("airports", &same).await;
@@ -172,5 +172,20 @@ async fn tenants_have_documents_of_their_own() {
     );
     let own = world.made("airports", &json!({"faa": "JFK"})).await;
     assert_eq!(own.done, Done::Created);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_replicates_all_tables_hinders_no_write() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let publish = "CREATE PUBLICATION everything FOR ALL TABLES";
+    world.client.batch_execute(publish).await.unwrap();
+    let jfk = world.made("airports", &json!({"faa": "JFK"})).await;
+    let flight = |delay: i64| json!({"number": 1, "origin": "JFK", "delay": delay});
+    let made = world.made("flights", &flight(1)).await;
+    world.made("flights", &flight(2)).await;
+    world.delete("flights", made.id).await.unwrap();
+    world.delete("airports", jfk.id).await.unwrap();
     world.stop().await;
 }

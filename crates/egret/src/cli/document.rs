@@ -129,7 +129,10 @@ pub enum Document {
 /// Shown beneath the help of `egret document import`.
 const IMPORT: &str = "\
 Lines that are refused are told at the end, and written with the reasons to --refused. Lines that come again change
-nothing. An import of a file that was broken off goes on where it was: FILE.progress says where that is.";
+nothing. What the server cannot take at the moment is sent again; when it has taken nothing for five minutes, the import
+is broken off. An import of a file that was broken off goes on where it was, which FILE.progress says. It begins at the
+first line, and says so, when server, database, collection or file are not the same any more, or --refused lacks lines
+that were refused before.";
 
 /// `egret document import …`
 #[derive(Debug, Args)]

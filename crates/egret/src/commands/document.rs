@@ -2,7 +2,7 @@
 
 mod bulk;
 mod history;
-mod reasons;
+pub(crate) mod reasons;
 mod subscription;
 mod tail;
 

@@ -7,7 +7,7 @@ use egret_branches::model::{Branch, BranchName, DEFAULT_TENANT, NewBranch};
 use egret_branches::{Branches, Created};
 use egret_postgres::pool;
 
-use super::{Outcome, delays, follow, load, metrics, views};
+use super::{Outcome, delays, documents, follow, load, metrics, views};
 use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::output::{Output, loading_bar};
@@ -78,6 +78,7 @@ async fn tell(egret: &Egret, configuration: &Configuration, output: Output) -> a
     let sample = work_on_delays(embedded, &api, output).await?;
     import_series(&api, output).await?;
     keep_views(embedded, &api, output).await?;
+    keep_documents(embedded, &api, output).await?;
     invite(branches, egret, &sample, output)
 }
 
@@ -243,6 +244,40 @@ async fn keep_views(embedded: &Embedded, api: &Api, output: Output) -> anyhow::R
     Ok(output.story(&text)?)
 }
 
+/// Keeps the flights as documents as well.
+async fn keep_documents(embedded: &Embedded, api: &Api, output: Output) -> anyhow::Result<()> {
+    let kept = documents::keep(api, &in_public(embedded), DATABASE).await?;
+    let mut text = match kept.imported {
+        Some(imported) => {
+            let mut text = format!(
+                "flights as documents that refer to airlines, planes and airports: {} are taken in {:.1} s, the others are refused\n",
+                imported.taken, imported.seconds,
+            );
+            for reason in imported.reasons {
+                text.push_str(&format!("  {reason}\n"));
+            }
+            text.push_str(&format!(
+                "  {} documents are made of that report, and the other {} flights are taken\n",
+                imported.missing, imported.taken_then,
+            ));
+            text
+        }
+        None => "the flights are there as documents already\n".to_owned(),
+    };
+    text.push_str(&format!(
+        "POST /v1/documents/flights {}\n  is refused: {}\nDELETE the document of JFK\n  is refused: {}\n",
+        documents::NOWHERE,
+        kept.dangling,
+        kept.referred_to,
+    ));
+    if let Some(told) = kept.told {
+        text.push_str(&format!(
+            "PATCH it, while changes are followed\n  tells: {told}\n"
+        ));
+    }
+    Ok(output.story(&text)?)
+}
+
 /// Lets the queue have something to do. Returns the id of a task that was completed.
 async fn work_on_delays(embedded: &Embedded, api: &Api, output: Output) -> anyhow::Result<String> {
     let worked = delays::work(api, &in_public(embedded), DATABASE).await?;
@@ -283,6 +318,8 @@ fn invite(branches: &Branches, egret: &Egret, task: &str, output: Output) -> any
          \x20 {program} view list\n\
          \x20 {program} view history late_by_carrier\n\
          \x20 {program} view tail worst_routes\n\
+         \x20 {program} document query flights '/origin = JFK' '/dep_delay > 600' --count exact --embed plane\n\
+         \x20 {program} document tail\n\
          \x20 {program} series range 'weather_temperature_fahrenheit' --end {end} --last 7d --step 3h\n\
          \x20 {program} series query 'sum by (origin) (increase(flights_delayed_departures_total[1d]))' --at {end}\n\
          \x20 {program} series cardinality\n\

@@ -1,6 +1,8 @@
 //! Documents with the whole program, beside a server of somebody else's: over HTTP, and `egret collection …` and `egret document …`.
 
 mod crash;
+mod flights;
+mod imports;
 mod refused;
 
 use std::io::Write;

@@ -161,6 +161,11 @@ fn the_demo_tells_its_story_twice() {
         "views were filled: `late_by_carrier` in ",
         "the views are there already",
         "`late_by_carrier` is refreshed: incremental, 2 changes read, 1 row changed (",
+        "refer to airlines, planes and airports: 277977 are taken in ",
+        "7602 lines: unresolved_reference, destination in airports: 4 of them are not there",
+        "52606 lines: unresolved_reference, plane in planes: 722 of them are not there",
+        "726 documents are made of that report, and the other 58799 flights are taken",
+        "the flights are there as documents already",
     ] {
         assert!(told.contains(line), "{told}");
     }
@@ -169,6 +174,13 @@ fn the_demo_tells_its_story_twice() {
     let shown =
         told.matches("worst month of Alaska Airlines Inc.: 18.0 min before, 44.8 min after");
     assert_eq!(shown.count(), 2, "{told}");
+    for line in [
+        "is refused: `airports` has no document with /faa \"XXX\"",
+        "documents refer to it",
+        "\"kind\":\"update\"",
+    ] {
+        assert_eq!(told.matches(line).count(), 2, "{line}: {told}");
+    }
     assert_eq!(place.left_behind(), Vec::<String>::new());
 }
 

@@ -195,5 +195,5 @@ async fn describe_collections(
     Whose(asking): Whose,
 ) -> Result<Json<serde_json::Value>, Problem> {
     let found = documents.described(&asking).await.map_err(problem)?;
-    Ok(Json(described(found.paths, found.schemas)))
+    Ok(Json(described(found.paths, found.components)))
 }

@@ -28,7 +28,9 @@ impl Documents {
     pub(super) async fn reads(&self, stage: &Stage, origin: Instant, ran: &mut Ran) -> Result<f64> {
         let ids = self.ids.clone().context("the scenario is not prepared")?;
         let moment = || Arc::new(Pace::new(READS, None, stage.seed));
-        let got = self.load(stage, moment(), origin, gets(ids.clone())).await?;
+        let got = self
+            .load(stage, moment(), origin, gets(ids.clone()))
+            .await?;
         let rate = got.requests as f64 / got.took.as_secs_f64();
         ran.recorders.extend(got.recorders);
         let found = self.load(stage, moment(), origin, |client, number| {
@@ -85,9 +87,11 @@ impl Documents {
         }
         session.batch_execute("CHECKPOINT").await?;
         // Whole pages are written once after a checkpoint: that is not a write's own.
-        self.all(stage, COSTS * 4, move |client, place| {
-            write(client, place + COSTS)
-        })
+        self.all(
+            stage,
+            (self.args.clients, COSTS * 4),
+            move |client, place| write(client, place + COSTS),
+        )
         .await?;
         let mut before = site.counts(&session).await?;
         let mut cost = async |name: &str, field: fn(site::Counts) -> i64, unit: &str| {
@@ -99,9 +103,9 @@ impl Documents {
             anyhow::Ok(now)
         };
         let first = cost("ignored", |_| 0, "bytes").await?;
-        let made = self.all(stage, COSTS, write).await?;
+        let made = self.all(stage, (self.args.clients, COSTS), write).await?;
         let second = cost("wal_bytes_per_insert", |came| came.wal_bytes, "bytes").await?;
-        self.all(stage, COSTS, write).await?;
+        self.all(stage, (self.args.clients, COSTS), write).await?;
         cost(
             "wal_bytes_per_unchanged_upsert",
             |came| came.wal_bytes,
@@ -111,7 +115,7 @@ impl Documents {
         let made = Arc::new(made);
         for _ in 0..2 {
             let made = made.clone();
-            self.all(stage, COSTS, move |client, place| {
+            self.all(stage, (self.args.clients, COSTS), move |client, place| {
                 let path = format!("documents/items/{}", made[place as usize % made.len()]);
                 client.done("GET", &path, "").map(|_| None)
             })

@@ -34,6 +34,17 @@ impl Documents {
                 .await
             }
             Which::Get => self.load(stage, pace.clone(), origin, gets(ids)).await,
+            Which::Referrers => {
+                let path = format!("documents/things/{}/referrers", ids.things[0]);
+                self.load(stage, pace.clone(), origin, move |client, _| {
+                    while client
+                        .ask("referrers", ("GET", &path, ""), &[200])?
+                        .is_some()
+                    {}
+                    Ok(Left::default())
+                })
+                .await
+            }
             Which::Import => self.import(stage, pace, origin).await,
             Which::Unchanged => {
                 self.repeat(
@@ -86,12 +97,7 @@ impl Documents {
     }
 
     /// Lines put in.
-    async fn import(
-        &self,
-        stage: &Stage,
-        pace: &Arc<Pace>,
-        origin: Instant,
-    ) -> Result<Ran> {
+    async fn import(&self, stage: &Stage, pace: &Arc<Pace>, origin: Instant) -> Result<Ran> {
         let (shape, run, count) = (self.shape, self.run, self.args.documents / 2);
         self.load(stage, pace.clone(), origin, move |client, number| {
             for part in 0_u32.. {

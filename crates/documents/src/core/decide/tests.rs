@@ -1,5 +1,6 @@
 //! What becomes of single writes.
 
+use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
@@ -152,4 +153,18 @@ fn conditions_are_those_of_http() {
         put(None, &wanted(&[OWN], &[]), &Condition::Always, true),
         Verdict::NotFound
     );
+}
+
+proptest! {
+    /// What is read of a text is written as that text, and what is written is read.
+    #[test]
+    fn any_text_is_an_etag_or_none(text in any::<String>(), near in r#""?[0-9+ ]{0,12}-?[0-9a-fA-F+ ]{0,9}"?"#, version in any::<i32>(), second in any::<u64>()) {
+        for text in [text, near] {
+            if let Some(etag) = Etag::parse(&text) {
+                prop_assert_eq!(Etag::parse(&etag.to_string()), Some(etag));
+            }
+        }
+        let etag = Etag::new(DocumentId::stored(Uuid::from_u64_pair(7, second)), version.saturating_abs());
+        prop_assert_eq!(Etag::parse(&etag.to_string()), Some(etag));
+    }
 }

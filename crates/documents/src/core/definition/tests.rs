@@ -1,6 +1,7 @@
 //! Definitions by themselves and among others: what is read, and what is said of what is not.
 
 use expect_test::{Expect, expect};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -438,4 +439,59 @@ fn what_is_there_has_to_fit_with_what_comes() {
     assert_eq!(left.without(&name("airports")).unwrap().iter().count(), 2);
     // Nothing of a file that does not fit was taken.
     assert_eq!(all, definitions(&flights()));
+}
+
+/// Puts a value somewhere in another one, which is chosen by numbers.
+fn spoil(value: &mut Value, way: &[usize], with: &Value) {
+    let next = match (way.split_first(), value) {
+        (Some((at, rest)), Value::Object(all)) if !all.is_empty() => {
+            let at = at % all.len();
+            all.values_mut().nth(at).map(|next| (next, rest))
+        }
+        (Some((at, rest)), Value::Array(all)) if !all.is_empty() => {
+            let at = at % all.len();
+            all.get_mut(at).map(|next| (next, rest))
+        }
+        (_, value) => {
+            *value = with.clone();
+            return;
+        }
+    };
+    if let Some((next, rest)) = next {
+        spoil(next, rest, with);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// A definition of which something is wrong is refused; what is read nevertheless is read again from what is stored of it.
+    #[test]
+    fn a_spoilt_definition_is_refused_or_holds(
+        way in prop::collection::vec(any::<usize>(), 1..8),
+        with in prop::sample::select(vec![
+            json!(null), json!(-1), json!(1e300), json!(true), json!(""), json!("/"), json!("/a"), json!("/*"), json!("flights"), json!("airports"),
+            json!([]), json!({}), json!(["/faa"]), json!({"$ref": "#"}), json!({"$ref": "#/properties/x"}), json!({"type": "string", "pattern": "(a+)+$"}),
+            json!("A name"), json!([[]]), json!({"/origin": "/faa"}),
+        ]),
+        cut in any::<usize>(),
+    ) {
+        let mut file = flights();
+        spoil(&mut file, &way, &with);
+        let text = file.to_string();
+        let mut end = cut % text.len();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        prop_assert!(read(&text.as_bytes()[..end]).is_err());
+        let Ok(given) = read(text.as_bytes()) else { return Ok(()) };
+        for one in &given {
+            prop_assert_eq!(&reread(one.definition.source.clone()).unwrap(), &one.definition);
+        }
+        if let Ok(all) = Definitions::default().with(given) {
+            for definition in all.iter() {
+                prop_assert!(crate::core::collection::Collection::of(&all, definition).is_ok());
+            }
+        }
+    }
 }

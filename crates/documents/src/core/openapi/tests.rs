@@ -7,6 +7,33 @@ use super::*;
 use crate::core::collection::tests::collection;
 use crate::core::definition::tests::definitions;
 
+const SERVED: Served<'static> = Served {
+    database: "shop",
+    page_max: 1_000,
+    page_usual: 100,
+    batch_max: 500,
+};
+
+/// What is declared by a file.
+fn declared(file: &Value) -> Vec<Collection> {
+    let all = definitions(file);
+    let each = all.iter().map(|one| Collection::of(&all, one).unwrap());
+    each.collect()
+}
+
+/// Those of the flights.
+fn flights() -> [Collection; 4] {
+    ["airports", "flights", "journeys", "planes"].map(collection)
+}
+
+/// As the server completes it.
+fn document(described: &Described) -> Value {
+    let mut document =
+        json!({"openapi": "3.1.0", "paths": described.paths, "components": described.components});
+    document["components"]["schemas"]["Problem"] = json!({"type": "object"});
+    document
+}
+
 /// Every `$ref` of a value.
 fn references(value: &Value, found: &mut Vec<String>) {
     match value {
@@ -23,38 +50,19 @@ fn references(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-#[test]
-fn collections_have_paths_and_schemas() {
-    let all = [
-        collection("flights"),
-        collection("journeys"),
-        collection("planes"),
-    ];
-    let described = describe(&all);
-    let paths: Vec<&String> = described.paths.keys().collect();
-    expect![[r#"
-        [
-            "/v1/documents/flights/{id}",
-            "/v1/documents/flights",
-            "/v1/documents/planes/{id}",
-            "/v1/documents/planes",
-        ]"#]]
-    .assert_eq(&format!("{paths:#?}"));
-    let schemas: Vec<&String> = described.schemas.keys().collect();
-    expect![[r#"["documents.Written", "documents.flights", "documents.planes"]"#]]
-        .assert_eq(&format!("{schemas:?}"));
+/// Each operation with what it may be answered by, beside what all may be.
+fn operations(described: &Described) -> Vec<String> {
     let mut operations = Vec::new();
     for (path, item) in &described.paths {
         for (method, operation) in item.as_object().unwrap() {
             let Some(responses) = operation.get("responses") else {
                 continue;
             };
-            let statuses: Vec<&str> = responses
-                .as_object()
-                .unwrap()
-                .keys()
-                .map(String::as_str)
-                .collect();
+            let statuses = responses.as_object().unwrap().keys().map(String::as_str);
+            let statuses = statuses.filter(|status| {
+                !["401", "403", "429", "431", "500", "503", "504"].contains(status)
+            });
+            let statuses: Vec<&str> = statuses.collect();
             operations.push(format!(
                 "{method} {path} {} {}",
                 operation["operationId"],
@@ -62,58 +70,106 @@ fn collections_have_paths_and_schemas() {
             ));
         }
     }
+    operations
+}
+
+#[test]
+fn collections_have_operations() {
+    let all = ["journeys", "planes"].map(collection);
+    let described = describe(&SERVED, &all);
     expect![[r#"
-        get /v1/documents/flights/{id} "get_flights" 200 304 400 404 429 503
-        put /v1/documents/flights/{id} "put_flights" 204 400 404 409 412 413 429 503
-        patch /v1/documents/flights/{id} "patch_flights" 204 400 404 409 412 413 429 503
-        delete /v1/documents/flights/{id} "delete_flights" 204 400 404 409 412 429 503
-        post /v1/documents/flights "upsert_flights" 200 201 400 404 409 412 413 429 503
-        get /v1/documents/flights "list_flights" 200 400 404 429 503
-        get /v1/documents/planes/{id} "get_planes" 200 304 400 404 429 503
-        put /v1/documents/planes/{id} "put_planes" 204 400 404 409 412 413 429 503
-        patch /v1/documents/planes/{id} "patch_planes" 204 400 404 409 412 413 429 503
-        delete /v1/documents/planes/{id} "delete_planes" 204 400 404 409 412 429 503
-        post /v1/documents/planes "upsert_planes" 200 201 400 404 409 412 413 429 503
-        get /v1/documents/planes "list_planes" 200 400 404 429 503"#]]
-    .assert_eq(&operations.join("\n"));
+        post /v1/documents/planes "upsert_planes" 200 201 400 404 409 412 413 415
+        get /v1/documents/planes "list_planes" 200 400 404
+        get /v1/documents/planes/{id} "get_planes" 200 304 400 404
+        put /v1/documents/planes/{id} "put_planes" 204 400 404 409 412 413 415
+        patch /v1/documents/planes/{id} "patch_planes" 204 400 404 409 412 413 415
+        delete /v1/documents/planes/{id} "delete_planes" 204 400 404 409 412
+        get /v1/documents/planes/{id}/referrers "referrers_planes" 200 400 404
+        post /v1/collections/planes/import "import_planes" 200 400 404 413 415
+        get /v1/collections/planes/export "export_planes" 200 400 404
+        post /v1/batch "batch" 200 400 404 409 412 413 415
+        get /v1/document-changes "changes" 200 400 404 410"#]]
+    .assert_eq(&operations(&described).join("\n"));
+    assert_eq!(
+        describe(&SERVED, &[collection("journeys")]),
+        Described::default()
+    );
+}
+
+#[test]
+fn what_documents_were_is_told_where_it_is_kept() {
+    let file = json!({"collections": [
+        {"collection": "kept", "identity": ["/id"], "history": {"versions": 3, "deleted": true},
+            "schema": {"required": ["id"], "properties": {"id": {"type": "string"}}}},
+        {"collection": "seen", "identity": ["/id"], "history": {"versions": 3},
+            "schema": {"required": ["id"], "properties": {"id": {"type": "string"}}}},
+    ]});
+    let described = describe(&SERVED, &declared(&file));
+    let operations = operations(&described);
+    let of_history = operations
+        .iter()
+        .filter(|one| {
+            ["/versions", "/restore", "/deleted"]
+                .iter()
+                .any(|path| one.contains(path))
+        })
+        .cloned();
+    let of_history: Vec<String> = of_history.collect();
+    expect![[r#"
+        get /v1/documents/kept/{id}/versions "versions_kept" 200 400 404
+        post /v1/documents/kept/{id}/restore "restore_kept" 200 201 400 404 409 412 413
+        get /v1/collections/kept/deleted "deleted_kept" 200 400 404
+        get /v1/documents/seen/{id}/versions "versions_seen" 200 400 404
+        post /v1/documents/seen/{id}/restore "restore_seen" 200 201 400 404 409 412 413"#]]
+    .assert_eq(&of_history.join("\n"));
+    let link = |name: &str| {
+        let path = format!("/v1/documents/{name}/{{id}}");
+        described.paths[&path]["delete"]["responses"]["204"]
+            .get("links")
+            .is_some()
+    };
+    assert!(link("kept") && !link("seen"));
 }
 
 #[test]
 fn every_reference_leads_somewhere() {
     let file = json!({
-        "collection": "trees", "identity": ["/id"],
+        "collection": "trees", "identity": ["/id"], "query": ["/id"],
+        "references": [{"name": "parent", "to": "trees", "paths": {"/parent": "/id"}}],
         "schema": {
             "$id": "https://example.org/tree", "required": ["id"],
-            "properties": {"id": {"$ref": "#/$defs/id%20text"}, "children": {"items": {"$ref": "#"}}, "x": {"$ref": "#named"}},
+            "properties": {
+                "id": {"$ref": "#/$defs/id%20text"}, "parent": {"type": "string"}, "children": {"items": {"$ref": "#"}}, "x": {"$ref": "#named"},
+            },
             "$defs": {"id text": {"type": "string"}, "n": {"$anchor": "named", "type": "integer"}},
         },
     });
-    let all = definitions(&file);
-    let trees = Collection::of(&all, all.iter().next().unwrap()).unwrap();
-    let described = describe([&trees]);
-    let document = json!({
-        "openapi": "3.1.0", "paths": described.paths,
-        "components": {"schemas": described.schemas},
-    });
+    let trees = declared(&file);
+    let document = document(&describe(&SERVED, &trees));
     let mut found = Vec::new();
     references(&document, &mut found);
     found.sort();
     found.dedup();
-    expect![[r#"
-        #/components/schemas/Problem
-        #/components/schemas/documents.Written
-        #/components/schemas/documents.trees
-        #/components/schemas/documents.trees/$defs/id%20text
-        #/components/schemas/documents.trees/$defs/n"#]]
-    .assert_eq(&found.join("\n"));
-    for reference in found.iter().filter(|one| !one.ends_with("/Problem")) {
+    for reference in &found {
         let pointer = reference.strip_prefix('#').unwrap().replace("%20", " ");
         assert!(document.pointer(&pointer).is_some(), "{reference}");
     }
+    let of_trees: Vec<&str> = found
+        .iter()
+        .map(String::as_str)
+        .filter(|one| one.contains("documents.trees"))
+        .collect();
+    expect![[r#"
+        #/components/schemas/documents.trees
+        #/components/schemas/documents.trees.Found
+        #/components/schemas/documents.trees.Write
+        #/components/schemas/documents.trees/$defs/id%20text
+        #/components/schemas/documents.trees/$defs/n"#]]
+    .assert_eq(&of_trees.join("\n"));
     // The schema means the same where it stands now.
     let moved = json!({"$ref": "#/components/schemas/documents.trees", "components": document["components"]});
     let validator = jsonschema::validator_for(&moved).unwrap();
-    let schema = trees.schema().unwrap();
+    let schema = trees[0].schema().unwrap();
     for body in [
         json!({"id": "a", "children": [{"id": "b", "x": 1}]}),
         json!({"id": "a", "children": [{"x": 1}]}),
@@ -126,4 +182,87 @@ fn every_reference_leads_somewhere() {
             "{body}"
         );
     }
+}
+
+#[test]
+fn every_component_is_of_use() {
+    let all = flights();
+    let described = describe(&SERVED, &all);
+    let document = document(&described);
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    for (kind, components) in &described.components {
+        for name in components.as_object().unwrap().keys() {
+            let reference = format!("#/components/{kind}/{name}");
+            // No collection of these keeps what documents were.
+            let is_of_history = ["Version", "Versions", "version"]
+                .iter()
+                .any(|of_history| *name == format!("documents.{of_history}"));
+            assert!(is_of_history || found.contains(&reference), "{reference}");
+        }
+    }
+}
+
+#[test]
+fn what_is_embedded_has_the_schemas_of_what_is_referred_to() {
+    let all = flights();
+    let described = describe(&SERVED, &all);
+    let embedded =
+        &described.components["schemas"]["documents.flights.Found"]["properties"]["embedded"];
+    expect![[r##"{"origin":{"$ref":"#/components/schemas/documents.airports"},"plane":{"$ref":"#/components/schemas/documents.planes"},"stops":{"type":"array","items":{"$ref":"#/components/schemas/documents.airports"}}}"##]]
+        .assert_eq(&embedded["properties"].to_string());
+    let referring = |path: &str| {
+        let answer = &described.paths[path]["get"]["responses"]["200"];
+        let page = &answer["content"]["application/json"]["schema"];
+        page["properties"]["items"]["items"]["properties"]["collection"].to_string()
+    };
+    assert_eq!(
+        referring("/v1/documents/planes/{id}/referrers"),
+        r#"{"type":"string","enum":["flights"]}"#
+    );
+    assert_eq!(
+        referring("/v1/documents/flights/{id}/referrers"),
+        r#"{"type":"string"}"#
+    );
+}
+
+#[test]
+fn conditions_are_told_by_a_pattern() {
+    let all = flights();
+    let described = describe(&SERVED, &all);
+    let parameters = &described.paths["/v1/documents/flights"]["get"]["parameters"];
+    let schema = |name: &str| {
+        let mut all = parameters.as_array().unwrap().iter();
+        all.find(|one| one["name"] == name).unwrap()["schema"].clone()
+    };
+    assert_eq!(
+        schema("sort")["enum"],
+        json!(["/origin", "-/origin", "/delay", "-/delay"])
+    );
+    assert_eq!(
+        schema("embed")["items"]["enum"],
+        json!(["origin", "plane", "stops"])
+    );
+    let filter = jsonschema::validator_for(&schema("filter")).unwrap();
+    for (text, is_one) in [
+        ("/origin = JFK", true),
+        ("/delay>=60", true),
+        ("/origin in [\"JFK\"]", true),
+        ("/delay exists", true),
+        ("/delay exists false", true),
+        ("/carrier = B6", false),
+        ("/originprefix J", false),
+        ("/origin", false),
+    ] {
+        assert_eq!(filter.is_valid(&json!([text])), is_one, "{text}");
+    }
+    let planes = describe(&SERVED, &[collection("planes")]);
+    let names = &planes.paths["/v1/documents/planes"]["get"]["parameters"];
+    assert!(
+        names
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|one| one.get("$ref").is_some())
+    );
 }

@@ -1,5 +1,6 @@
 //! Conditions, orders and cursors as they are worded.
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -123,4 +124,64 @@ fn a_cursor_goes_on_in_its_own_order() {
     .cursor();
     assert!(read(Some("-/delay"), Some(&bad)).is_err());
     assert!(read(Some("/delay desc"), None).is_err());
+}
+
+/// A text that is put together of what has a meaning and of what has none.
+fn nearly() -> impl Strategy<Value = String> {
+    let known = [
+        "/origin", "/delay", "/late", "/from", "-", " ", "=", "!=", "<", ">=", "in", "prefix",
+        "exists", "false", "[", "]", ",", "\"", "JFK", "1", "1e999", "-0", "\\u0000", "\u{0}", "{",
+        "}", "true", "null", "é",
+    ];
+    let part = prop_oneof![
+        4 => prop::sample::select(known.to_vec()).prop_map(str::to_owned),
+        1 => any::<String>(),
+    ];
+    prop::collection::vec(part, 0..10).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    /// Whatever is asked is read or refused, and what is read has values of the path's type.
+    #[test]
+    fn any_text_is_a_condition_or_none(text in nearly(), behind in nearly()) {
+        for text in [text.clone(), format!("/delay {text}"), format!("/origin in [{text},\"{behind}\"]")] {
+            match filter(&text) {
+                Ok(Test::In(values)) => prop_assert!(values.len() <= VALUES_MAX),
+                Ok(Test::Is(_, value)) => prop_assert!(!value.is_null() && !value.is_array() && !value.is_object()),
+                Ok(Test::Prefix(prefix)) => prop_assert!(!prefix.is_empty()),
+                Ok(_) => {}
+                Err(reason) => prop_assert!(!reason.is_empty() && reason.len() < 1_000),
+            }
+        }
+        let wording = Wording { filters: &[], sort: Some(&text), cursor: None };
+        if let Ok(query) = Query::read(&definition(), &wording) {
+            let order = query.order.unwrap();
+            prop_assert_eq!(order.text(), text);
+        }
+    }
+
+    /// Nobody's cursor goes on anywhere but in the order that it is of.
+    #[test]
+    fn any_bytes_are_a_cursor_or_none(
+        bytes in prop::collection::vec(any::<u8>(), 0..60),
+        json in nearly(),
+        value in prop_oneof![any::<f64>().prop_map(|number| json!(number)), any::<String>().prop_map(Value::String), any::<bool>().prop_map(Value::Bool)],
+        number in any::<i64>(),
+    ) {
+        let made = json!({"v": value, "n": number, "o": "/delay"}).to_string();
+        let texts = [
+            String::from_utf8_lossy(&bytes).into_owned(),
+            BASE64_URL_SAFE_NO_PAD.encode(&bytes),
+            BASE64_URL_SAFE_NO_PAD.encode(&json),
+            BASE64_URL_SAFE_NO_PAD.encode(&made),
+        ];
+        for cursor in &texts {
+            let wording = Wording { filters: &[], sort: Some("/delay"), cursor: Some(cursor) };
+            if let Ok(query) = Query::read(&definition(), &wording) {
+                let after = query.after.unwrap();
+                prop_assert!(after.value.is_number() || after.value.is_null());
+                prop_assert_eq!(after.order, "/delay");
+            }
+        }
+    }
 }

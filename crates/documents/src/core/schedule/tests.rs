@@ -87,7 +87,10 @@ fn a_claim_found_out_later_is_had_or_waited_for() {
     schedule.push(alone(&[1]), 1, "removes");
     schedule.push(shared(&[5]), 1, "refers");
     let mut first = taken(&mut schedule);
-    assert!(!schedule.claim(first[0].ticket, alone(&[5])));
+    assert_eq!(
+        schedule.claim(vec![(first[0].ticket, alone(&[5]))]),
+        [false]
+    );
     let removes = first.remove(0);
     schedule.put_back(removes, alone(&[5]));
     schedule.push(shared(&[5]), 1, "refers later");
@@ -95,10 +98,35 @@ fn a_claim_found_out_later_is_had_or_waited_for() {
     schedule.release(first[0].ticket);
     let second = taken(&mut schedule);
     assert_eq!(names(&second), ["removes"]);
-    assert!(schedule.claim(second[0].ticket, shared(&[9])));
+    assert_eq!(
+        schedule.claim(vec![(second[0].ticket, shared(&[9]))]),
+        [true]
+    );
     schedule.release(second[0].ticket);
     assert_eq!(names(&taken(&mut schedule)), ["refers later"]);
     assert_eq!(schedule.held.keys.len(), 1);
+}
+
+#[test]
+fn who_cannot_have_what_is_found_out_holds_up_those_behind() {
+    let mut schedule = Schedule::default();
+    // The document 9 is called 1: that is found out when it is looked up.
+    schedule.push(alone(&[1]), 1, "writes by name");
+    schedule.push(alone(&[9]), 1, "removes by number");
+    schedule.push(alone(&[3]), 1, "has nothing to do with it");
+    let first = taken(&mut schedule);
+    assert_eq!(first.len(), 3);
+    let tickets: Vec<Ticket> = first.iter().map(|one| one.ticket).collect();
+    let more = [alone(&[9]), alone(&[1]), Claims::default()];
+    let group = tickets.iter().copied().zip(more.clone()).collect();
+    assert_eq!(schedule.claim(group), [false, false, true]);
+    for (one, more) in first.into_iter().zip(more).take(2) {
+        schedule.put_back(one, more);
+    }
+    let second = taken(&mut schedule);
+    assert_eq!(names(&second), ["writes by name"]);
+    schedule.release(second[0].ticket);
+    assert_eq!(names(&taken(&mut schedule)), ["removes by number"]);
 }
 
 #[test]

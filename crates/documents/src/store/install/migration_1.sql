@@ -4,17 +4,16 @@
 
 CREATE TABLE egret.document_owner (
     only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
-    -- Each Egret that takes over writing adds one. A session that writes has seen that it is its own after taking its lock.
+    -- Each Egret that takes over writing adds one. A transaction that writes locks this row last, on condition that the epoch is its own, until it
+    -- has committed: places in the feed are in the order of commits, without gaps. It is locked and seldom changed, as what changes with every
+    -- transaction leaves versions behind that nobody can remove while somebody looks at an old state of the database, and all would go through them.
     epoch bigint NOT NULL,
-    -- The largest number that a document was given.
+    -- No document was given a number that is larger.
     number bigint NOT NULL,
-    -- The last place in the feed of changes. Updated last in each transaction that writes, and locked until that has committed: places are
-    -- in the order of commits, without gaps.
-    position bigint NOT NULL,
     -- Up to this position the feed has been forgotten.
     forgotten bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);
-INSERT INTO egret.document_owner (epoch, number, position) VALUES (0, 0, 0);
+INSERT INTO egret.document_owner (epoch, number) VALUES (0, 0);
 
 CREATE TABLE egret.document_tenant (
     tenant_id integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
@@ -67,9 +66,9 @@ CREATE TABLE egret.document_edge (
     -- That of the document that refers.
     collection_id integer NOT NULL,
     target bigint NOT NULL,
-    source bigint NOT NULL
+    source bigint NOT NULL,
+    PRIMARY KEY (tenant_id, target, source)
 ) PARTITION BY HASH (target);
-CREATE UNIQUE INDEX document_edge_by_target ON egret.document_edge (tenant_id, target, source);
 COMMENT ON TABLE egret.document_edge IS 'Which documents refer to which.';
 
 -- What documents were before, and what those were that are gone, of the collections that keep that.
@@ -92,7 +91,7 @@ CREATE TABLE egret.document_version (
     PRIMARY KEY (tenant_id, collection_id, number, version)
 ) PARTITION BY HASH (number);
 CREATE INDEX document_version_deleted ON egret.document_version (tenant_id, collection_id, number) WHERE is_deleted;
-CREATE INDEX document_version_by_time ON egret.document_version USING brin (replaced_at);
+CREATE INDEX document_version_by_time ON egret.document_version (collection_id, replaced_at);
 COMMENT ON TABLE egret.document_version IS 'What documents were before, and those that are gone, where their collection keeps that.';
 
 -- What was answered to requests with a key of their own, so that one that comes again is answered the same and does nothing.
@@ -107,8 +106,8 @@ CREATE TABLE egret.document_request (
     ids uuid[] NOT NULL,
     versions integer[] NOT NULL,
     PRIMARY KEY (tenant_id, key)
-);
-CREATE INDEX document_request_by_time ON egret.document_request USING brin (at);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.1);
+CREATE INDEX document_request_by_time ON egret.document_request (at);
 
 -- Who is told what becomes of documents, and how far they have been.
 CREATE TABLE egret.document_subscription (
@@ -124,20 +123,23 @@ CREATE TABLE egret.document_subscription (
     PRIMARY KEY (tenant_id, name)
 );
 
--- A row for each transaction that wrote, so that following costs writers little; egret.document_change has a row for each change.
+-- A row for each transaction that wrote, so that following costs writers little; egret.document_change has a row for each change. The last
+-- row stays for good: the next position follows from it.
 CREATE TABLE egret.document_feed (
     -- That of its last change.
     position bigint PRIMARY KEY,
     -- Whose doing: an Egret that has lost the answer finds out by it whether its transaction committed.
     epoch bigint NOT NULL,
     group_id bigint NOT NULL,
+    -- Whether a crash of the server may have taken it back.
+    is_relaxed boolean NOT NULL,
     at timestamptz NOT NULL,
     kinds "char"[] NOT NULL,
     tenants integer[] NOT NULL,
     collections integer[] NOT NULL,
     ids uuid[] NOT NULL,
     versions integer[] NOT NULL
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.1);
 
 CREATE VIEW egret.document_change AS
 SELECT f.position - pg_catalog.cardinality(f.ids) + c.place AS position, f.at, t.name AS tenant, l.name AS collection,
@@ -194,7 +196,7 @@ CREATE FUNCTION egret.document_write(
     is_relaxed boolean,
     -- New documents; the targets of each are those up to its place in `new_ends`, from that of the one before.
     new_tenants integer[], new_collections integer[], new_ids uuid[], new_numbers bigint[], new_versions integer[], new_bodies jsonb[],
-    new_authors text[], new_traces text[], new_ends integer[], new_targets bigint[],
+    new_creators text[], new_authors text[], new_traces text[], new_ends integer[], new_targets bigint[],
     -- Documents with another body.
     changed_tenants integer[], changed_collections integer[], changed_numbers bigint[], changed_bodies jsonb[],
     changed_authors text[], changed_traces text[], changed_ends integer[], changed_targets bigint[],
@@ -218,6 +220,8 @@ CREATE FUNCTION egret.document_write(
 LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_variable
+DECLARE
+    known bigint;
 BEGIN
     IF cardinality(checked_numbers) > 0 THEN
         SELECT array_agg(c.number) INTO held
@@ -277,10 +281,10 @@ BEGIN
     IF cardinality(new_numbers) > 0 THEN
         INSERT INTO egret.document
             (tenant_id, collection_id, number, id, version, modified_at, created_by, modified_by, trace_id, targets, body)
-        SELECT x.tenant_id, x.collection_id, x.number, x.id, x.version, now(), x.author, x.author, x.trace,
+        SELECT x.tenant_id, x.collection_id, x.number, x.id, x.version, now(), x.creator, x.author, x.trace,
                new_targets[lag(x.ended, 1, 0) OVER (ORDER BY x.place) + 1 : x.ended], x.body
-        FROM unnest(new_tenants, new_collections, new_numbers, new_ids, new_versions, new_bodies, new_authors, new_traces, new_ends)
-            WITH ORDINALITY AS x (tenant_id, collection_id, number, id, version, body, author, trace, ended, place);
+        FROM unnest(new_tenants, new_collections, new_numbers, new_ids, new_versions, new_bodies, new_creators, new_authors, new_traces, new_ends)
+            WITH ORDINALITY AS x (tenant_id, collection_id, number, id, version, body, creator, author, trace, ended, place);
     END IF;
     IF cardinality(aliases) > 0 THEN
         INSERT INTO egret.document_alias (tenant_id, collection_id, alias, number)
@@ -299,15 +303,20 @@ BEGIN
                   WITH ORDINALITY AS u (tenant_id, key, print, ended, place)) AS x;
     END IF;
     -- Last: whoever writes next waits for this row until this transaction has committed.
-    UPDATE egret.document_owner AS o
-    SET position = o.position + cardinality(ids), number = greatest(o.number, number_max)
-    WHERE o.epoch = document_write.epoch RETURNING o.position INTO reached;
-    IF reached IS NULL THEN
+    SELECT o.number INTO known FROM egret.document_owner AS o WHERE o.epoch = document_write.epoch FOR UPDATE;
+    IF known IS NULL THEN
         RAISE EXCEPTION 'another Egret writes documents here' USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
+    IF number_max > known THEN
+        -- For the next second as well: a number has milliseconds above its last 16 bits.
+        UPDATE egret.document_owner AS o SET number = number_max + (1000::bigint << 16);
+    END IF;
+    -- Another statement: it sees what has committed before the row was locked.
+    SELECT coalesce(max(f.position), 0) INTO reached FROM egret.document_feed AS f;
     IF cardinality(ids) > 0 THEN
-        INSERT INTO egret.document_feed (position, epoch, group_id, at, kinds, tenants, collections, ids, versions)
-        VALUES (reached, epoch, group_id, now(), kinds, tenants, collections, ids, versions);
+        reached := reached + cardinality(ids);
+        INSERT INTO egret.document_feed (position, epoch, group_id, is_relaxed, at, kinds, tenants, collections, ids, versions)
+        VALUES (reached, epoch, group_id, is_relaxed, now(), kinds, tenants, collections, ids, versions);
     END IF;
 END
 $$;

@@ -11,11 +11,49 @@ fn a_prefix_ends_before_the_next_string() {
 }
 
 #[test]
-fn names_of_properties_are_quoted() {
-    let path = QueryPath {
-        path: r#"/it's/a "name" \ 1"#.parse().unwrap(),
-        scalar: Scalar::String,
+fn names_of_properties_are_quoted_and_each_step_is_by_a_text() {
+    let of = |path: &str, scalar| {
+        let path = path.parse().unwrap();
+        expression(&QueryPath { path, scalar }, "body")
     };
-    let expected = r#"((body #>> E'{"it''s","a \\"name\\" \\\\ 1"}'::text[]) COLLATE "C")"#;
-    assert_eq!(expression(&path, "body"), expected);
+    let names = r#"((body -> 'it''s'::text) ->> E'a "name" \\ 1'::text)"#;
+    assert_eq!(
+        of(r#"/it's/a "name" \ 1"#, Scalar::String),
+        format!(r#"({names} COLLATE "C")"#)
+    );
+    assert_eq!(
+        of("/a/0", Scalar::Number),
+        "(((body -> 'a'::text) ->> '0'::text)::numeric)"
+    );
+    assert_eq!(
+        of("/late", Scalar::Boolean),
+        "((body ->> 'late'::text)::boolean)"
+    );
+}
+
+/// Of documents that take so many bytes as many as there is room for.
+fn taken(room: &mut Room, bytes: &[usize]) -> usize {
+    bytes.iter().filter(|&&bytes| room.takes(bytes)).count()
+}
+
+#[test]
+fn a_page_has_so_many_documents_and_bytes_and_one_in_any_case() {
+    let mut room = Room::new(3, Size(100));
+    assert_eq!(room.asked(), 4);
+    assert_eq!((taken(&mut room, &[10; 3]), room.is_full()), (3, false));
+    assert_eq!(room.asked(), 1);
+    assert_eq!((taken(&mut room, &[10]), room.is_full()), (0, true));
+
+    // To the last byte, and nothing after what did not fit.
+    let mut room = Room::new(10, Size(100));
+    assert_eq!(taken(&mut room, &[60, 40]), 2);
+    assert!(!room.is_full());
+    assert_eq!(taken(&mut room, &[1, 0]), 0);
+    assert!(room.is_full());
+    let mut room = Room::new(10, Size(100));
+    assert_eq!(taken(&mut room, &[60, 41, 10]), 1);
+
+    let mut room = Room::new(10, Size(100));
+    assert_eq!((taken(&mut room, &[1_000]), room.is_full()), (1, false));
+    assert_eq!((taken(&mut room, &[1]), room.is_full()), (0, true));
 }

@@ -1,19 +1,22 @@
 //! `egret document import` and `egret document export`: many documents, a line for each.
 
+mod progress;
+mod sending;
+
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::FuturesOrdered;
 use futures_util::{StreamExt, TryStreamExt};
-use reqwest::Method;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use self::progress::{Counts, Earlier, Left, Mark, Noted, Progress, Refusals, Source};
+use self::sending::{Answer, Sender};
 use super::reasons::{Problem, Reasons, Reference};
 use super::{borrowed, queried};
-use crate::api::{Api, Raw};
+use crate::api::Api;
 use crate::cli::{ImportDocuments, Place};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -27,7 +30,7 @@ const BYTES: usize = 2 << 20;
 /// Requests on their way at a time.
 const REQUESTS: usize = 4;
 
-/// How often is told how far it is.
+/// How often is told and noted how far it is. With --relaxed it is noted the time after, when PostgreSQL has written it to the disk.
 const TOLD_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) async fn export(
@@ -57,27 +60,6 @@ pub(super) async fn export(
     }
 }
 
-/// What became of all lines so far.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-struct Counts {
-    lines: u64,
-    created: u64,
-    changed: u64,
-    unchanged: u64,
-    refused: u64,
-}
-
-/// Where an import is in its file.
-#[derive(Debug, Deserialize, Serialize)]
-struct Progress {
-    collection: String,
-    /// Up to here all has been sent and answered, in bytes.
-    offset: u64,
-    counts: Counts,
-    /// Up to here the file of refused lines is of those, in bytes.
-    refused_bytes: u64,
-}
-
 /// Lines that are sent together.
 struct Chunk {
     text: Vec<u8>,
@@ -88,28 +70,18 @@ struct Chunk {
     end: u64,
 }
 
-#[derive(Debug, Deserialize)]
-struct Answer {
-    created: u64,
-    changed: u64,
-    unchanged: u64,
-    refused: Vec<Refused>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Refused {
-    line: u64,
-    problem: Problem,
-}
-
 /// An import on its way.
 struct Import<'a> {
     command: &'a ImportDocuments,
-    api: &'a Api,
+    sender: &'a Sender<'a>,
     output: Output,
     counts: Counts,
     reasons: Reasons,
     refused: Option<BufWriter<File>>,
+    /// Of what cannot be gone on with, nothing is noted.
+    progress: Option<Progress>,
+    /// Up to here each line of the file is answered for good, in bytes.
+    offset: u64,
     /// Lines that refer to what may come later in the file.
     again: Vec<(u64, Vec<u8>)>,
     begun: Instant,
@@ -123,27 +95,27 @@ pub(super) async fn import(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let progress = command.progress()?;
-    let kept = progress.as_ref().map(|progress| progress.refused_bytes);
-    let (offset, counts) = progress.map_or((0, Counts::default()), |progress| {
-        (progress.offset, progress.counts)
-    });
-    if kept.is_some() {
-        output.remark(&format!("going on after line {}", counts.lines));
-    }
+    let mut progress = command.progress(api)?;
+    let Left { mark, reasons, .. } = command.left(progress.as_mut(), output)?;
     let refused = match &command.refused {
-        Some(path) => Some(BufWriter::new(open(path, kept)?)),
+        Some(path) => {
+            let kept = command.refusals_of(&mark).unwrap_or(0);
+            Some(BufWriter::new(open(path, kept)?))
+        }
         None => None,
     };
-    let lines = Lines::open(&command.file, offset, counts.lines)?;
+    let lines = Lines::open(&command.file, mark.offset, mark.counts.lines)?;
+    let sender = Sender::new(api, &command, output);
     let mut import = Import {
         command: &command,
-        api,
+        sender: &sender,
         output,
-        before: counts.lines,
-        counts,
-        reasons: Reasons::default(),
+        before: mark.counts.lines,
+        counts: mark.counts,
+        reasons,
         refused,
+        progress,
+        offset: mark.offset,
         again: Vec::new(),
         begun: Instant::now(),
         told: Instant::now(),
@@ -154,45 +126,78 @@ pub(super) async fn import(
 }
 
 impl ImportDocuments {
-    fn state(&self) -> Option<PathBuf> {
-        let is_file = self.file.as_os_str() != "-";
-        is_file.then(|| {
-            let mut name = self.file.clone().into_os_string();
-            name.push(".progress");
-            PathBuf::from(name)
-        })
+    /// Where it is noted how far it is: of a file that can be read from anywhere.
+    fn progress(&self, api: &Api) -> Result<Option<Progress>, Failure> {
+        if self.file.as_os_str() == "-" {
+            return Ok(None);
+        }
+        let found = std::fs::metadata(&self.file);
+        let found = found.map_err(|error| unusable(&self.file, &error))?;
+        let mut path = self.file.clone().into_os_string();
+        path.push(".progress");
+        let source = Source::new(api.base(), self, &found);
+        let noted = match self.relaxed {
+            true => Noted::Later,
+            false => Noted::AtOnce,
+        };
+        let progress = Progress::new(path.into(), source, noted);
+        Ok(Some(progress).filter(|_| found.is_file()))
     }
 
-    /// Where an earlier import of the file was broken off.
-    fn progress(&self) -> Result<Option<Progress>, Failure> {
-        let Some(path) = self.state().filter(|path| !self.anew && path.exists()) else {
-            return Ok(None);
+    /// What an earlier import of the same has done before it was broken off. What cannot be gone on with is begun anew: lines that come again
+    /// change nothing.
+    fn left(&self, progress: Option<&mut Progress>, output: Output) -> Result<Left, Failure> {
+        let Some(progress) = progress else {
+            return Ok(Left::default());
         };
-        let text = std::fs::read(&path).map_err(|error| unusable(&path, &error))?;
-        let progress: Progress = serde_json::from_slice(&text).map_err(|_| {
-            Failure::usage(format!(
-                "{}: this is not where an import was",
-                path.display()
-            ))
-            .with_hint("--anew begins at the first line")
-        })?;
-        match progress.collection == self.collection {
-            true => Ok(Some(progress)),
-            false => Err(Failure::usage(format!(
-                "{}: an import of collection {} was broken off",
-                path.display(),
-                progress.collection
-            ))
-            .with_hint("--anew begins at the first line")),
+        if self.anew {
+            progress.forget();
+            return Ok(Left::default());
         }
+        let file = self.file.display();
+        let why = match progress.earlier()? {
+            Earlier::Nothing => return Ok(Left::default()),
+            Earlier::This(left) if self.refusals_of(&left.mark).is_some() => {
+                progress.go_on(&left)?;
+                let lines = left.mark.counts.lines;
+                output.remark(&format!("{file}: going on after line {lines}"));
+                return Ok(left);
+            }
+            Earlier::This(_) => {
+                progress.forget();
+                "lines that were refused before are not in --refused".to_owned()
+            }
+            // Until something is noted here, the other one can still go on.
+            Earlier::Another(what) => what,
+        };
+        output.remark(&format!("{file}: {why}: beginning at the first line"));
+        Ok(Left::default())
+    }
+
+    /// How much of the file of refused lines is of an earlier import, in bytes; none: not all that it has refused is there.
+    fn refusals_of(&self, mark: &Mark) -> Option<u64> {
+        let Some(path) = self.refused.as_ref().filter(|_| mark.counts.refused > 0) else {
+            return Some(0);
+        };
+        let refusals = mark.refusals.as_ref()?;
+        let is_same = refusals.path == told_path(path);
+        let is_whole = std::fs::metadata(path).is_ok_and(|found| found.len() >= refusals.bytes);
+        (is_same && is_whole).then_some(refusals.bytes)
     }
 }
 
-/// The file of refused lines: what of it is kept, in bytes.
-fn open(path: &Path, kept: Option<u64>) -> Result<File, Failure> {
+/// A path that means the same file wherever the command is given.
+fn told_path(path: &Path) -> String {
+    let whole = std::path::absolute(path);
+    let whole = whole.unwrap_or_else(|_| path.to_owned());
+    whole.to_string_lossy().into_owned()
+}
+
+/// The file of refused lines, with so many bytes of what it has.
+fn open(path: &Path, kept: u64) -> Result<File, Failure> {
     let opened = || {
         let file = File::options().append(true).create(true).open(path)?;
-        file.set_len(kept.unwrap_or(0))?;
+        file.set_len(kept)?;
         Ok(file)
     };
     opened().map_err(|error| unusable(path, &error))
@@ -216,8 +221,11 @@ impl<'a> Lines<'a> {
             true => Box::new(BufReader::new(io::stdin())),
             false => {
                 let mut file = File::open(path).map_err(|error| unusable(path, &error))?;
-                io::Seek::seek(&mut file, io::SeekFrom::Start(offset))
-                    .map_err(|error| unusable(path, &error))?;
+                // A pipe has but one place, its beginning.
+                if offset > 0 {
+                    io::Seek::seek(&mut file, io::SeekFrom::Start(offset))
+                        .map_err(|error| unusable(path, &error))?;
+                }
                 Box::new(BufReader::with_capacity(1 << 20, file))
             }
         };
@@ -252,36 +260,45 @@ impl<'a> Lines<'a> {
 
 impl Import<'_> {
     async fn run(&mut self, mut lines: Lines<'_>) -> Result<(), Failure> {
-        let (api, command) = (self.api, self.command);
+        let sender = self.sender;
         let mut sent = FuturesOrdered::new();
         let mut has_more = true;
         loop {
             while has_more && sent.len() < REQUESTS {
-                match lines.next()? {
-                    Some(chunk) => sent.push_back(send(api, command, chunk)),
+                match lines.next().map_err(|failure| self.break_off(failure))? {
+                    Some(chunk) => sent.push_back(async move {
+                        let answer = sender.deliver(&chunk.text).await?;
+                        Ok::<_, Failure>((chunk, answer))
+                    }),
                     None => has_more = false,
                 }
             }
             let Some(answered) = sent.next().await else {
                 return Ok(());
             };
-            let (chunk, answer) = answered?;
-            self.counts.lines += chunk.lines;
-            self.count(&answer);
-            let texts: Vec<&[u8]> = chunk.text.split(|byte| *byte == b'\n').collect();
-            for refused in answer.refused {
-                let text = texts.get(refused.line as usize - 1).copied().unwrap_or(&[]);
-                let line = chunk.first + refused.line - 1;
-                let own = |one: &Reference| one.to == command.collection;
-                // What it refers to may have come after it.
-                if refused.problem.references.iter().any(own) {
-                    self.again.push((line, text.to_vec()));
-                } else {
-                    self.refuse(line, text, &refused.problem)?;
-                }
-            }
-            self.tell(chunk.end)?;
+            let (chunk, answer) = answered.map_err(|failure| self.break_off(failure))?;
+            self.take(&chunk, answer)?;
+            self.tell()?;
         }
+    }
+
+    /// What became of lines, for good.
+    fn take(&mut self, chunk: &Chunk, answer: Answer) -> Result<(), Failure> {
+        self.count(&answer);
+        let texts: Vec<&[u8]> = chunk.text.split(|byte| *byte == b'\n').collect();
+        for (place, problem) in answer.refused {
+            let (line, text) = (chunk.first + place as u64, texts[place]);
+            let own = |one: &Reference| one.to == self.command.collection;
+            // What it refers to may have come after it.
+            if problem.references.iter().any(own) {
+                self.again.push((line, text.to_vec()));
+            } else {
+                self.refuse(line, text, &problem)?;
+            }
+        }
+        self.counts.lines += chunk.lines;
+        self.offset = chunk.end;
+        Ok(())
     }
 
     fn count(&mut self, answer: &Answer) {
@@ -293,6 +310,11 @@ impl Import<'_> {
     fn refuse(&mut self, line: u64, text: &[u8], problem: &Problem) -> Result<(), Failure> {
         self.counts.refused += 1;
         self.reasons.add(problem);
+        if self.again.is_empty()
+            && let Some(progress) = &mut self.progress
+        {
+            progress.refuse(problem);
+        }
         let (Some(file), Some(path)) = (&mut self.refused, &self.command.refused) else {
             return Ok(());
         };
@@ -304,7 +326,7 @@ impl Import<'_> {
     }
 
     /// Says how far it is, and notes it.
-    fn tell(&mut self, offset: u64) -> Result<(), Failure> {
+    fn tell(&mut self) -> Result<(), Failure> {
         if self.told.elapsed() < TOLD_EVERY {
             return Ok(());
         }
@@ -314,23 +336,58 @@ impl Import<'_> {
             "{} lines, {} refused, {rate:.0} a second",
             self.counts.lines, self.counts.refused
         ));
+        self.note().map(drop)
+    }
+
+    /// Notes how far it is; tells whether it has.
+    fn note(&mut self) -> Result<bool, Failure> {
+        if self.is_doubtful() {
+            // What was noted before the server was away holds still, and what comes now does not.
+            self.progress = None;
+        }
         // What waits for a second time is not done: it would be lost with the process.
-        let Some(path) = self.command.state().filter(|_| self.again.is_empty()) else {
-            return Ok(());
+        if !self.again.is_empty() {
+            return Ok(false);
+        }
+        let Some(progress) = &mut self.progress else {
+            return Ok(false);
         };
-        let mut refused_bytes = 0;
+        let mut refusals = None;
         if let (Some(file), Some(path)) = (&mut self.refused, &self.command.refused) {
             let flushed = file.flush().and_then(|()| file.get_ref().metadata());
-            refused_bytes = flushed.map_err(|error| unusable(path, &error))?.len();
+            refusals = Some(Refusals {
+                path: told_path(path),
+                bytes: flushed.map_err(|error| unusable(path, &error))?.len(),
+            });
         }
-        let progress = Progress {
-            collection: self.command.collection.clone(),
-            offset,
+        progress.note(&Mark {
+            offset: self.offset,
             counts: self.counts.clone(),
-            refused_bytes,
-        };
-        let text = serde_json::to_vec(&progress).expect("it is text and numbers");
-        std::fs::write(&path, text).map_err(|error| unusable(&path, &error))
+            refusals,
+        })?;
+        Ok(true)
+    }
+
+    /// Whether lines may be lost that were answered: the disk was not waited for, and the server was away.
+    fn is_doubtful(&self) -> bool {
+        self.command.relaxed && self.sender.was_away()
+    }
+
+    /// Notes how far it came before it failed.
+    fn break_off(&mut self, failure: Failure) -> Failure {
+        // What was sent with --relaxed is noted a while after it was answered.
+        if self.counts.lines == 0 || self.command.relaxed {
+            return failure;
+        }
+        let lines = self.counts.lines;
+        match self.note() {
+            Ok(true) => self.output.remark(&format!(
+                "{lines} lines are done: the same command goes on after them"
+            )),
+            Ok(false) => {}
+            Err(second) => self.output.remark(&second.message),
+        }
+        failure
     }
 
     /// Sends lines again that were refused because of others that may have come meanwhile, as long as that helps.
@@ -340,17 +397,11 @@ impl Import<'_> {
             let mut refused = Vec::new();
             for lines in left.chunks(LINES) {
                 let texts: Vec<&[u8]> = lines.iter().map(|(_, text)| text.as_slice()).collect();
-                let chunk = Chunk {
-                    text: texts.join(&b'\n'),
-                    first: 1,
-                    lines: lines.len() as u64,
-                    end: 0,
-                };
-                let (_, answer) = send(self.api, self.command, chunk).await?;
+                let answer = self.sender.deliver(&texts.join(&b'\n')).await?;
                 self.count(&answer);
-                for one in answer.refused {
-                    let (line, text) = lines[one.line as usize - 1].clone();
-                    refused.push((line, text, one.problem));
+                for (place, problem) in answer.refused {
+                    let (line, text) = lines[place].clone();
+                    refused.push((line, text, problem));
                 }
             }
             if refused.len() == left.len() {
@@ -373,9 +424,9 @@ impl Import<'_> {
         if let Some(directory) = &self.command.missing {
             self.reasons.write(directory)?;
         }
-        if let Some(path) = self.command.state() {
-            // Most imports leave none.
-            let _ = std::fs::remove_file(path);
+        let is_doubtful = self.is_doubtful();
+        if let Some(progress) = self.progress.take().filter(|_| !is_doubtful) {
+            progress.forget();
         }
         let counts = &self.counts;
         let answer = serde_json::to_value(counts).expect("they are numbers");
@@ -389,6 +440,13 @@ impl Import<'_> {
         for line in self.reasons.lines() {
             self.output.remark(&line);
         }
+        if is_doubtful {
+            return Err(Failure::failed(
+                "import_doubtful",
+                "the server was away for a time, and may have lost lines that were sent with --relaxed before",
+            )
+            .with_hint("give the same command again: lines that are there change nothing"));
+        }
         match counts.refused {
             0 => Ok(()),
             refused => Err(Failure::failed(
@@ -401,31 +459,4 @@ impl Import<'_> {
             })),
         }
     }
-}
-
-async fn send(
-    api: &Api,
-    command: &ImportDocuments,
-    mut chunk: Chunk,
-) -> Result<(Chunk, Answer), Failure> {
-    let path = ["collections", &command.collection, "import"].map(str::to_owned);
-    let mut query = queried(&command.place);
-    if command.relaxed {
-        query.push(("durability".to_owned(), "relaxed".to_owned()));
-    }
-    let text = std::mem::take(&mut chunk.text);
-    let raw = Raw {
-        query,
-        body: Some(("application/x-ndjson", text.clone())),
-        ..Raw::new(Method::POST, path.into())
-    };
-    let answer = api.raw(raw).await?;
-    chunk.text = text;
-    let answer = serde_json::from_slice(&answer.body).map_err(|error| {
-        Failure::failed(
-            "failed",
-            format!("the answer is not what was expected: {error}"),
-        )
-    })?;
-    Ok((chunk, answer))
 }

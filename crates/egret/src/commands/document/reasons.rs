@@ -10,9 +10,12 @@ use super::bulk::unusable;
 use crate::failure::Failure;
 
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Problem {
-    pub(super) code: String,
+pub(crate) struct Problem {
+    pub(crate) code: String,
     detail: Option<String>,
+    /// Whether the line may be taken later: it is not refused for good then.
+    #[serde(default, skip_serializing)]
+    pub(super) retryable: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) references: Vec<Reference>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -20,22 +23,38 @@ pub(super) struct Problem {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Reference {
+pub(crate) struct Reference {
     reference: String,
     pub(super) to: String,
     identity: Json,
 }
 
+impl Problem {
+    /// What of it [`Reasons`] asks for, as it is read again.
+    pub(super) fn reason(&self) -> Json {
+        json!({"code": self.code, "references": self.references})
+    }
+
+    /// The failure of a command that cannot go on because of it.
+    pub(super) fn failure(self) -> Failure {
+        let message = self.detail.unwrap_or_else(|| self.code.clone());
+        Failure {
+            retryable: self.retryable,
+            ..Failure::failed(&self.code, message)
+        }
+    }
+}
+
 /// Why lines were refused, and how many: by the code, and by what a reference is to.
 #[derive(Debug, Default)]
-pub(super) struct Reasons {
+pub(crate) struct Reasons {
     by_code: BTreeMap<(String, String), (u64, BTreeSet<String>)>,
     /// What is not there, by collection: documents with nothing but their identity.
     missing: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Reasons {
-    pub(super) fn add(&mut self, problem: &Problem) {
+    pub(crate) fn add(&mut self, problem: &Problem) {
         let mut said = BTreeSet::new();
         for reference in &problem.references {
             let to = format!("{} in {}", reference.reference, reference.to);
@@ -55,6 +74,11 @@ impl Reasons {
         }
     }
 
+    /// What is not there, by collection: documents with nothing but their identity.
+    pub(crate) fn missing(&self) -> &BTreeMap<String, BTreeSet<String>> {
+        &self.missing
+    }
+
     /// Writes what is not there, a file for each collection.
     pub(super) fn write(&self, directory: &Path) -> Result<(), Failure> {
         for (collection, documents) in &self.missing {
@@ -68,7 +92,7 @@ impl Reasons {
         Ok(())
     }
 
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let each = self.by_code.iter();
         each.map(|((code, to), (lines, names))| match to.as_str() {
             "" => format!("{lines} lines: {code}"),

@@ -108,7 +108,8 @@ impl DocumentChangeList {
 
 /// List what became of documents
 ///
-/// In the order in which it was committed: whoever goes on after the `position` of each answer misses nothing.
+/// In the order in which it was committed: whoever goes on after the `position` of each answer misses nothing. What was written with
+/// `durability=relaxed` is told when a crash of the server cannot take it back any more.
 #[utoipa::path(get, path = "/v1/document-changes", operation_id = "listDocumentChanges", tag = "documents",
     security(("token" = ["documents:read"])), params(Start),
     responses(
@@ -129,7 +130,8 @@ pub(super) async fn list_document_changes(
 ///
 /// Server-sent events: first `following`, whose number is where it begins, then `changes` in the order of commits, none lost and none twice.
 /// `problem` comes before the end where it cannot go on. A client that comes again names the last number in `Last-Event-ID`, or `after`. A
-/// comment comes every 15 seconds when there is nothing to tell.
+/// comment comes every 15 seconds when there is nothing to tell. What was written with `durability=relaxed` is told when a crash of the server
+/// cannot take it back any more.
 #[utoipa::path(get, path = "/v1/document-changes/events", operation_id = "followDocuments", tag = "documents",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["documents:read"])), params(Start),
     responses(

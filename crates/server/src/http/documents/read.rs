@@ -51,7 +51,7 @@ pub(super) async fn find_documents(
     security(("token" = ["documents:read"])),
     params(("collection" = String, Path, description = "The collection."), ("id" = String, Path, description = "The document's id."), Place,
         ("fields" = Option<String>, Query, description = "These paths of the document alone, with commas between them."),
-        ("embed" = Option<String>, Query, description = "What these references are to comes along, with commas between their names."),
+        ("embed" = Option<String>, Query, description = "What these references are to comes along, with commas between their names. Then there is no etag."),
         ("meta" = Option<bool>, Query, description = "Whether it comes with its version, when it was made and changed, and by whom."),
         ("If-None-Match" = Option<String>, Header, description = "Only if it does not have this version.")),
     responses(
@@ -66,6 +66,8 @@ pub(super) async fn get_document(
     Shaped { shape, meta }: Shaped,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    // What is embedded changes by itself: no version of this document stands for it.
+    let is_whole = shape.embed.is_empty();
     let is_plain = shape.fields.is_empty() && shape.embed.is_empty() && !meta;
     let place = (&collection, id);
     let (version, body) = if is_plain {
@@ -85,12 +87,15 @@ pub(super) async fn get_document(
         };
         (version, body)
     };
+    let json = HeaderValue::from_static("application/json");
+    if !is_whole {
+        return Ok(([(header::CONTENT_TYPE, json)], body).into_response());
+    }
     let etag = Etag::new(id, version);
     let tag = HeaderValue::try_from(etag.to_string()).expect("it is ASCII");
     if is_known(&headers, etag) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
-    let json = HeaderValue::from_static("application/json");
     let headers = [(header::CONTENT_TYPE, json), (header::ETAG, tag)];
     Ok((headers, body).into_response())
 }

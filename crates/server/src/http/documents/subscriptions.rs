@@ -4,6 +4,7 @@ use axum::extract::State;
 use egret_base::Timestamp;
 use egret_documents::Documents;
 use egret_documents::api::{Destination, Subscribed, Subscribing};
+use egret_documents::model::CollectionName;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -108,16 +109,42 @@ impl SubscriptionRequest {
     }
 }
 
+/// The scope that it takes to have somebody told there, or told no more.
+fn scope(destination: &Destination) -> &'static str {
+    match destination {
+        // It may be an address that only the server reaches.
+        Destination::Webhook(_) => ADMIN,
+        Destination::Queue(_) => "queue:write",
+    }
+}
+
+/// Whoever is told under a name, if there is somebody.
+async fn named(
+    documents: &Documents,
+    asking: &egret_documents::api::Caller,
+    name: &CollectionName,
+) -> Result<Option<Subscribed>, Problem> {
+    let all = documents.subscriptions(asking).await.map_err(problem)?;
+    Ok(all.into_iter().find(|one| one.name == *name))
+}
+
 /// List who is told
+///
+/// Those that the token could have told: addresses take scope `admin`, queues `queue:write`.
 #[utoipa::path(get, path = "/v1/document-subscriptions", operation_id = "listDocumentSubscriptions", tag = "documents",
     security(("token" = ["documents:read"])), params(Place),
     responses((status = 200, description = "Who is told.", body = DocumentSubscriptionList)))]
 pub(super) async fn list_document_subscriptions(
     State(documents): State<Documents>,
+    caller: Caller,
     Whose(asking): Whose,
 ) -> Result<Json<DocumentSubscriptionList>, Problem> {
     let all = documents.subscriptions(&asking).await.map_err(problem)?;
-    let items = all.into_iter().map(DocumentSubscription::of).collect();
+    // An address may have a secret in it.
+    let shown = all
+        .into_iter()
+        .filter(|one| caller.may(scope(&one.destination)));
+    let items = shown.map(DocumentSubscription::of).collect();
     Ok(Json(DocumentSubscriptionList { items }))
 }
 
@@ -146,11 +173,10 @@ pub(super) async fn put_document_subscription(
             field: "webhook".to_owned(),
             message,
         })?;
-    caller.require(match destination {
-        // It may be an address that only the server reaches.
-        Destination::Webhook(_) => ADMIN,
-        Destination::Queue(_) => "queue:write",
-    })?;
+    caller.require(scope(&destination))?;
+    if let Some(there) = named(&documents, &asking, &name).await? {
+        caller.require(scope(&there.destination))?;
+    }
     let wanted = Subscribing {
         name,
         collection: request.collection.map(collection).transpose()?,
@@ -166,13 +192,18 @@ pub(super) async fn put_document_subscription(
     security(("token" = ["documents:read"])), params(("name" = String, Path, description = "Its name."), Place),
     responses(
         (status = 204, description = "He is told no more."),
+        (status = 403, description = "The token could not have him told there.", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is none of this name.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn delete_document_subscription(
     State(documents): State<Documents>,
+    caller: Caller,
     Whose(asking): Whose,
     In(name): In,
 ) -> Result<StatusCode, Problem> {
+    if let Some(there) = named(&documents, &asking, &name).await? {
+        caller.require(scope(&there.destination))?;
+    }
     documents
         .unsubscribe(&asking, &name)
         .await

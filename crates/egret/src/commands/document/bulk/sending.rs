@@ -1,0 +1,206 @@
+//! Lines on their way: what the server cannot take at the moment is sent again, until each line is answered for good.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use serde::Deserialize;
+
+use crate::api::{Api, Raw};
+use crate::cli::ImportDocuments;
+use crate::commands::document::queried;
+use crate::commands::document::reasons::Problem;
+use crate::commands::queue::{Backoff, unexpected};
+use crate::failure::{Exit, Failure};
+use crate::output::{Output, duration};
+
+/// How long lines are sent again while none of them is answered for good: a server that recovers from a crash may take minutes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Lines of a request that are sent again, unless fewer are left: below this a request costs more than its lines.
+const LINES_MIN: usize = 16;
+
+/// What is said where too much comes at once. Whatever else can be tried again says that something was not there.
+const TOO_MUCH: [&str; 3] = ["overloaded", "limit_exceeded", "server_busy"];
+
+/// What became of lines, for good.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) created: u64,
+    pub(super) changed: u64,
+    pub(super) unchanged: u64,
+    /// Lines that were refused, by their places from 0 on, and why.
+    pub(super) refused: Vec<(usize, Problem)>,
+}
+
+/// What the server says of a request.
+#[derive(Debug, Deserialize)]
+struct Said {
+    created: u64,
+    changed: u64,
+    unchanged: u64,
+    refused: Vec<Refused>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refused {
+    line: usize,
+    problem: Problem,
+}
+
+/// Lines that may be taken later.
+struct Again {
+    /// Their places.
+    places: Vec<usize>,
+    /// Why not now, of the first of them.
+    why: Failure,
+}
+
+/// Sends lines to a collection.
+pub(super) struct Sender<'a> {
+    api: &'a Api,
+    collection: &'a str,
+    query: Vec<(String, String)>,
+    output: Output,
+    patience: Duration,
+    /// Whether the server has answered: one that never did is not waited for.
+    is_heard: AtomicBool,
+    /// Whether lines wait to be sent again, and it was said why.
+    is_waiting: AtomicBool,
+    was_away: AtomicBool,
+}
+
+impl<'a> Sender<'a> {
+    pub(super) fn new(api: &'a Api, command: &'a ImportDocuments, output: Output) -> Self {
+        let mut query = queried(&command.place);
+        if command.relaxed {
+            query.push(("durability".to_owned(), "relaxed".to_owned()));
+        }
+        Self {
+            api,
+            collection: &command.collection,
+            query,
+            output,
+            patience: PATIENCE,
+            is_heard: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
+            was_away: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether lines had to wait for a server that was not there, and not only had too much to do.
+    pub(super) fn was_away(&self) -> bool {
+        self.was_away.load(Ordering::Relaxed)
+    }
+
+    /// Sends lines until each is answered for good. Those that may be taken later come again, after pauses that grow, and fewer at a time: what may
+    /// wait at the server may be less than all of them. Empty lines are left out.
+    ///
+    /// # Errors
+    /// What does not go away by itself, or has not for [`PATIENCE`].
+    pub(super) async fn deliver(&self, text: &[u8]) -> Result<Answer, Failure> {
+        let texts: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+        let is_line = |place: &usize| !texts[*place].trim_ascii().is_empty();
+        let mut left: Vec<usize> = (0..texts.len()).filter(is_line).collect();
+        let mut answer = Answer::default();
+        let mut portion = left.len();
+        let (mut backoff, mut since) = (Backoff::default(), None);
+        while !left.is_empty() {
+            let rest = left.split_off(portion.min(left.len()));
+            let sent = std::mem::replace(&mut left, rest);
+            let Some(Again { mut places, why }) = self.once(&texts, &sent, &mut answer).await?
+            else {
+                self.is_waiting.store(false, Ordering::Relaxed);
+                (backoff, since) = (Backoff::default(), None);
+                continue;
+            };
+            if places.len() < sent.len() {
+                (backoff, since) = (Backoff::default(), None);
+            }
+            // The order stays: of lines with the same identity the last one counts.
+            places.append(&mut left);
+            left = places;
+            let begun: Instant = *since.get_or_insert_with(Instant::now);
+            if begun.elapsed() >= self.patience {
+                return Err(self.given_up(left.len(), why));
+            }
+            self.wait(&why, &mut backoff).await;
+            portion = (portion / 2).max(LINES_MIN);
+        }
+        answer.refused.sort_by_key(|(place, _)| *place);
+        Ok(answer)
+    }
+
+    /// Sends lines once. Without any that may be taken later, each is answered for good.
+    async fn once(
+        &self,
+        texts: &[&[u8]],
+        places: &[usize],
+        answer: &mut Answer,
+    ) -> Result<Option<Again>, Failure> {
+        let lines: Vec<&[u8]> = places.iter().map(|place| texts[*place]).collect();
+        let path = ["collections", self.collection, "import"].map(str::to_owned);
+        let raw = Raw {
+            query: self.query.clone(),
+            body: Some(("application/x-ndjson", lines.join(&b'\n'))),
+            ..Raw::new(Method::POST, path.into())
+        };
+        let body = match self.api.raw(raw).await {
+            Ok(said) => said.body,
+            Err(why) if self.may_pass(&why) => {
+                let places = places.to_vec();
+                return Ok(Some(Again { places, why }));
+            }
+            Err(failure) => return Err(failure),
+        };
+        self.is_heard.store(true, Ordering::Relaxed);
+        let said: Said = serde_json::from_slice(&body).map_err(|error| unexpected(&error))?;
+        answer.created += said.created;
+        answer.changed += said.changed;
+        answer.unchanged += said.unchanged;
+        let (mut later, mut why) = (Vec::new(), None);
+        for Refused { line, problem } in said.refused {
+            let place = line.checked_sub(1).and_then(|place| places.get(place));
+            let Some(place) = place else {
+                let lines = places.len();
+                return Err(unexpected(&format!("line {line} of {lines} is refused")));
+            };
+            match problem.retryable {
+                true => {
+                    later.push(*place);
+                    why.get_or_insert(problem);
+                }
+                false => answer.refused.push((*place, problem)),
+            }
+        }
+        Ok(why.map(|problem| Again {
+            places: later,
+            why: problem.failure(),
+        }))
+    }
+
+    /// Whether a request may be answered later that was not now.
+    fn may_pass(&self, failure: &Failure) -> bool {
+        let is_there = failure.exit != Exit::Unreachable || self.is_heard.load(Ordering::Relaxed);
+        failure.retryable && is_there
+    }
+
+    async fn wait(&self, why: &Failure, backoff: &mut Backoff) {
+        if !TOO_MUCH.contains(&why.code.as_str()) {
+            self.was_away.store(true, Ordering::Relaxed);
+        }
+        if !self.is_waiting.swap(true, Ordering::Relaxed) {
+            self.output.remark(&format!("{why}: trying again"));
+        }
+        backoff.wait().await;
+    }
+
+    fn given_up(&self, lines: usize, why: Failure) -> Failure {
+        let tried = duration(self.patience.as_millis() as u64);
+        let message = format!("{lines} lines were sent again for {tried}, and not taken: {why}");
+        Failure { message, ..why }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! The demo's flights as documents, each of which refers to its airline, its plane and two airports. What is not there at first is made of what is
+//! refused for the want of it. Then something is refused, and a change is followed. All of it goes through the HTTP door, as by any program.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use egret_postgres::pool;
+use egret_postgres::tokio_postgres::Client;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use tokio::sync::oneshot;
+
+use super::delays::read;
+use crate::api::{Api, Raw};
+use crate::commands::document::reasons::{Problem, Reasons};
+use crate::commands::events::{Event, Listener, follow};
+use crate::failure::Failure;
+
+/// The collections as they are declared.
+const COLLECTIONS: &str = include_str!("../../../../demo/flights/collections.json");
+
+/// Flights as documents.
+const FLIGHTS: &str = include_str!("sql/documents.sql");
+
+/// How many there are.
+const FLIGHTS_COUNT: i64 = 336_776;
+
+/// What flights refer to: tables, which are collections of the same name.
+const TARGETS: [&str; 3] = ["airlines", "airports", "planes"];
+
+/// Lines of a request.
+const LINES: usize = 1_000;
+
+/// Requests on their way at a time.
+const REQUESTS: usize = 4;
+
+/// What is not told by then does not come.
+const TOLD_MAX: Duration = Duration::from_secs(20);
+
+/// A flight that begins nowhere.
+pub(super) const NOWHERE: &str = r#"{"date": "2013-01-01", "carrier": "UA", "flight": 1, "hour": 5, "tailnum": "unknown", "origin": "XXX", "dest": "ORD"}"#;
+
+/// What came of the flights as documents.
+pub(super) struct Kept {
+    /// What was put in by this start; none: they were there.
+    pub imported: Option<Imported>,
+    /// Why a flight from nowhere is refused.
+    pub dangling: String,
+    /// Why an airport cannot be deleted.
+    pub referred_to: String,
+    /// What was told of a change to it; none: nothing came.
+    pub told: Option<String>,
+}
+
+/// What was put in.
+pub(super) struct Imported {
+    /// Flights that were taken at first.
+    pub taken: u64,
+    /// How long that took, in seconds.
+    pub seconds: f64,
+    /// Why the others were not.
+    pub reasons: Vec<String>,
+    /// Documents that were made of that report.
+    pub missing: u64,
+    /// Flights that were taken then.
+    pub taken_then: u64,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    created: u64,
+    refused: Vec<Refused>,
+}
+
+#[derive(Deserialize)]
+struct Refused {
+    line: usize,
+    problem: Problem,
+}
+
+/// Declares the collections, puts in what is not there, and shows what holds of it.
+///
+/// # Errors
+/// What the server says.
+pub(super) async fn keep(
+    api: &Api,
+    source: &egret_postgres::tokio_postgres::Config,
+    database: &str,
+) -> anyhow::Result<Kept> {
+    let place = [("database", database)];
+    let definitions = Some(serde_json::from_str(COLLECTIONS)?);
+    let path = ["collections"];
+    read::<Json>(api.call(Method::POST, &path, &place, definitions).await)?;
+    let demo = Demo { api, database };
+    let client = pool::connect(source).await?;
+    let imported = match demo.count().await? < FLIGHTS_COUNT {
+        true => Some(demo.import_all(&client).await?),
+        false => None,
+    };
+    let airport =
+        "SELECT jsonb_strip_nulls(to_jsonb(t))::text FROM airports AS t WHERE faa = 'JFK'";
+    let airport: String = client.query_one(airport, &[]).await?.get(0);
+    let airport: Json = serde_json::from_str(&airport)?;
+    let path = ["documents", "airports"];
+    let written: Json = read(
+        api.call(Method::POST, &path, &place, Some(airport.clone()))
+            .await,
+    )?;
+    let id = written["id"].as_str().context("a document without an id")?;
+    let nowhere = Some(serde_json::from_str(NOWHERE)?);
+    let path = ["documents", "flights"];
+    let dangling = refusal(api.call(Method::POST, &path, &place, nowhere).await)?;
+    let referred_to = refusal(api.delete(&["documents", "airports", id], &place).await)?;
+    Ok(Kept {
+        imported,
+        dangling,
+        referred_to,
+        told: demo.watch(id, &airport).await?,
+    })
+}
+
+/// What is said of what must not be done.
+fn refusal(answer: Result<Json, Failure>) -> anyhow::Result<String> {
+    match answer {
+        Err(failure) if failure.code == "unavailable" => bail!("{}", failure.message),
+        Err(failure) => Ok(failure.message),
+        Ok(_) => bail!("what would dangle was done"),
+    }
+}
+
+struct Demo<'a> {
+    api: &'a Api,
+    database: &'a str,
+}
+
+impl Demo<'_> {
+    /// How many flights are there.
+    async fn count(&self) -> anyhow::Result<i64> {
+        let query = [
+            ("database", self.database),
+            ("count", "exact"),
+            ("limit", "1"),
+        ];
+        let page: Json = read(self.api.get(&["documents", "flights"], &query).await)?;
+        page["count"].as_i64().context("a page that is not counted")
+    }
+
+    async fn import_all(&self, client: &Client) -> anyhow::Result<Imported> {
+        for table in TARGETS {
+            let sql = format!("SELECT jsonb_strip_nulls(to_jsonb(t))::text FROM {table} AS t");
+            self.import(table, &lines(client, &sql).await?).await?;
+        }
+        let flights = lines(client, FLIGHTS).await?;
+        let begun = Instant::now();
+        let (taken, refused) = self.import("flights", &flights).await?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut reasons = Reasons::default();
+        refused.iter().for_each(|(_, problem)| reasons.add(problem));
+        let mut missing = 0;
+        for (collection, documents) in reasons.missing() {
+            let documents: Vec<String> = documents.iter().cloned().collect();
+            missing += self.import(collection, &documents).await?.0;
+        }
+        let again: Vec<String> = refused.into_iter().map(|(line, _)| line).collect();
+        let (taken_then, left) = self.import("flights", &again).await?;
+        if let Some((line, problem)) = left.first() {
+            bail!("a flight is refused, {}: {line}", problem.code);
+        }
+        Ok(Imported {
+            taken,
+            seconds,
+            reasons: reasons.lines(),
+            missing,
+            taken_then,
+        })
+    }
+
+    /// Puts in documents; they can be put in again. Returns how many are new, and which were refused, with why.
+    async fn import(
+        &self,
+        collection: &str,
+        lines: &[String],
+    ) -> anyhow::Result<(u64, Vec<(String, Problem)>)> {
+        let sent = stream::iter(lines.chunks(LINES)).map(|chunk| async move {
+            let path = ["collections", collection, "import"].map(str::to_owned);
+            let query = [("database", self.database), ("durability", "relaxed")];
+            let query = query.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let raw = Raw {
+                query: query.into(),
+                body: Some(("application/x-ndjson", chunk.join("\n").into_bytes())),
+                ..Raw::new(Method::POST, path.into())
+            };
+            let answer: Answer = read(self.api.raw(raw).await.and_then(|answer| answer.json()))?;
+            let line = |one: Refused| Some((chunk.get(one.line - 1)?.clone(), one.problem));
+            let refused = answer.refused.into_iter().filter_map(line);
+            anyhow::Ok((answer.created, refused.collect::<Vec<_>>()))
+        });
+        let answers = sent.buffered(REQUESTS);
+        answers
+            .try_fold(
+                (0, Vec::new()),
+                |(created, mut all), (more, refused)| async move {
+                    all.extend(refused);
+                    Ok((created + more, all))
+                },
+            )
+            .await
+    }
+
+    /// Changes an airport while changes are followed, and changes it back.
+    async fn watch(&self, id: &str, airport: &Json) -> anyhow::Result<Option<String>> {
+        let (begun, is_heard) = oneshot::channel();
+        let mut ear = Ear {
+            database: self.database,
+            begun: Some(begun),
+            told: None,
+        };
+        let path = ["document-changes", "events"];
+        let changed = async {
+            is_heard.await.context("changes are not followed")?;
+            self.patch(id, &json!({"name": "Idlewild"})).await
+        };
+        let followed = async {
+            let followed = follow(&path, self.api, &mut ear).await;
+            followed.map_err(|failure| anyhow::anyhow!("{}", failure.message))
+        };
+        let both = async { tokio::try_join!(followed, changed) };
+        let told = tokio::time::timeout(TOLD_MAX, both).await;
+        self.patch(id, &json!({"name": airport["name"]})).await?;
+        match told {
+            Ok(done) => done.map(|_| ear.told),
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn patch(&self, id: &str, patch: &Json) -> anyhow::Result<()> {
+        let path = ["documents", "airports", id].map(str::to_owned);
+        let raw = Raw {
+            query: vec![("database".to_owned(), self.database.to_owned())],
+            body: Some((
+                "application/merge-patch+json",
+                patch.to_string().into_bytes(),
+            )),
+            ..Raw::new(Method::PATCH, path.into())
+        };
+        let answer = self.api.raw(raw).await;
+        answer
+            .map(drop)
+            .map_err(|failure| anyhow::anyhow!("an airport cannot be changed: {}", failure.message))
+    }
+}
+
+async fn lines(client: &Client, sql: &str) -> anyhow::Result<Vec<String>> {
+    let rows = client.query(sql, &[]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+struct Ear<'a> {
+    database: &'a str,
+    begun: Option<oneshot::Sender<()>>,
+    told: Option<String>,
+}
+
+impl Listener for Ear<'_> {
+    const EVENT_BYTES_MAX: usize = 16 << 20;
+
+    fn query(&self) -> Vec<(&str, String)> {
+        vec![
+            ("database", self.database.to_owned()),
+            ("collection", "airports".to_owned()),
+        ]
+    }
+
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
+        match event.kind {
+            Some("following") => {
+                if let Some(begun) = self.begun.take() {
+                    // Nobody waits where it was given up.
+                    _ = begun.send(());
+                }
+            }
+            Some("changes") => {
+                let changes: Json = serde_json::from_str(event.data)
+                    .map_err(|error| Failure::failed("unexpected_answer", error.to_string()))?;
+                self.told = changes["items"].get(0).map(Json::to_string);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.told.is_some()
+    }
+
+    fn lose(&self, failure: &Failure) {
+        tracing::debug!(message = failure.message, "the followed changes were lost");
+    }
+}
