@@ -19,6 +19,9 @@ use crate::result::{Better, Metric, Phase, Second, SecondOfOperation};
 /// The largest latency that is told from larger ones.
 pub const LATENCY_MAX: Duration = Duration::from_secs(60);
 
+/// A timeline of up to so many seconds has the histogram of each.
+const SECONDS_WHOLE: u64 = 600;
+
 /// Significant decimal digits of a histogram.
 const DIGITS: u8 = 3;
 
@@ -273,7 +276,8 @@ impl Recording {
         Some(sum.metric())
     }
 
-    /// One entry per second from the first to the last one, those without any operation too.
+    /// One entry per second from the first to the last one, those without any operation too. Of more than [`SECONDS_WHOLE`] seconds there are no
+    /// histograms: they would be most of the file.
     pub fn timeline(&self) -> Vec<Second> {
         let last = self
             .seconds
@@ -283,10 +287,17 @@ impl Recording {
         let Some(last) = last else {
             return Vec::new();
         };
+        let is_whole = *last < SECONDS_WHOLE;
+        let operations = |second| {
+            let mut all = self.seconds.get(&second).cloned().unwrap_or_default();
+            let each = all.values_mut().filter(|_| !is_whole);
+            each.for_each(|one| one.histogram = None);
+            all
+        };
         (0..=*last)
             .map(|second| Second {
                 second,
-                operations: self.seconds.get(&second).cloned().unwrap_or_default(),
+                operations: operations(second),
                 errors: self.errors_by_second.get(&second).copied().unwrap_or(0),
             })
             .collect()

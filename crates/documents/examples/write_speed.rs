@@ -32,19 +32,22 @@ fn argument(place: usize, usual: u64) -> u64 {
     given.map_or(usual, |given| given.parse().expect("a number"))
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn main() {
-    let (clients, seconds) = (argument(1, 64), argument(2, 10));
-    let database = TestDatabase::create(18).await;
-    let options = Options {
+fn options(database: &TestDatabase) -> Options {
+    Options {
         config: DocumentsConfig::default(),
         databases: Databases::one(database.connection()),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         tasks: None,
         signer: None,
-    };
-    let documents = Documents::new(options, &mut Registry::default());
+    }
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() {
+    let (clients, seconds) = (argument(1, 64), argument(2, 10));
+    let database = TestDatabase::create(18).await;
+    let documents = Documents::new(options(&database), &mut Registry::default());
     let caller = Caller {
         tenant: "default".to_owned(),
         ..Caller::default()

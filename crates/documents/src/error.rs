@@ -405,6 +405,16 @@ impl Coded for DocumentsError {
         }
     }
 
+    fn retryable(&self) -> bool {
+        match self {
+            // They do not go away by themselves.
+            Self::TooManyCollections { .. }
+            | Self::TooManySubscriptions { .. }
+            | Self::CascadeTooLarge { .. } => false,
+            _ => matches!(self.kind(), Kind::LimitReached | Kind::Unavailable),
+        }
+    }
+
     fn kind(&self) -> Kind {
         match self {
             Self::DefinitionInvalid { .. } | Self::ValidationFailed { .. } => Kind::Invalid,

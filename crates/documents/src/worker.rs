@@ -16,3 +16,4 @@ pub mod step;
 pub mod sweeper;
 pub mod teller;
 pub mod writer;
+mod writing;

@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 
 use self::client::{Address, Client, Pace, each};
 use self::mix::{Left, Shape};
-use self::site::Site;
+use self::site::{Counts, Site};
 use crate::cli::{DocumentsArgs, DocumentsScenario, Switch};
 use crate::load::{Pace as LoadPace, settle};
 use crate::record::{Recorder, Recording, scalar};
-use crate::result::{Better, Warmup};
+use crate::result::{Better, Metric, Warmup};
 use crate::scenario::{Measurement, Scenario};
 use crate::schedule::Spacing;
 use crate::stage::Stage;
@@ -135,6 +135,39 @@ impl Documents {
         }
         ran.took = begun.elapsed();
         Ok(ran)
+    }
+
+    /// What is told of a load besides its latencies.
+    fn figures(&self, ran: &Ran, came: Counts) -> BTreeMap<String, Metric> {
+        let requests = ran.requests;
+        let rate = requests as f64 / ran.took.as_secs_f64();
+        let per = |count: i64| count as f64 / requests.max(1) as f64;
+        let lower = |value: f64| scalar("count", Better::Lower, value, requests);
+        let higher = |value: f64| scalar("1/s", Better::Higher, value, requests);
+        let mut all = vec![
+            ("requests_per_second", higher(rate)),
+            ("flushes_per_write", lower(per(came.flushes))),
+            ("statements_per_request", lower(per(came.transactions))),
+        ];
+        if self.args.scenario == DocumentsScenario::Import {
+            all.push(("documents_per_second", higher(rate * f64::from(LINES))));
+        }
+        let named = all.into_iter();
+        named
+            .map(|(name, metric)| (name.to_owned(), metric))
+            .collect()
+    }
+
+    /// How much is not as it was answered.
+    async fn lost(&self, stage: &Stage, left: Vec<Left>) -> Result<u64> {
+        let (address, left) = (self.address(stage)?, Arc::new(left));
+        let pace = Arc::new(Pace::new(Duration::ZERO, None, stage.seed));
+        let lost = each(1, move |_| {
+            let mut client = Client::open(address.clone(), pace.clone(), Instant::now())?;
+            let each = left.iter().map(|left| mix::lost(&mut client, left));
+            each.sum::<Result<u64>>()
+        });
+        Ok(lost.await?.iter().sum())
     }
 
     /// Does what will be measured until it is steady.
@@ -296,57 +329,20 @@ impl Scenario for Documents {
         ran.left.extend(warmed.left);
         let observed = window.close().await?;
         let came = site.counts(&session).await?.since(before);
-        let (requests, seconds) = (ran.requests, ran.took.as_secs_f64());
-        let mut metrics = BTreeMap::new();
-        let mut add = |name: &str, unit: &str, better, value: f64, samples: u64| {
-            let metric = scalar(unit, better, value, samples);
-            metrics.insert(name.to_owned(), metric);
-        };
-        let rate = requests as f64 / seconds;
-        add("requests_per_second", "1/s", Better::Higher, rate, requests);
-        if self.args.scenario == DocumentsScenario::Import {
-            let lines = rate * f64::from(LINES);
-            add(
-                "documents_per_second",
-                "1/s",
-                Better::Higher,
-                lines,
-                requests,
-            );
-        }
-        let per = |count: i64| count as f64 / requests.max(1) as f64;
-        let (flushes, statements) = (per(came.flushes), per(came.transactions));
-        add(
-            "flushes_per_write",
-            "count",
-            Better::Lower,
-            flushes,
-            requests,
-        );
-        add(
-            "statements_per_request",
-            "count",
-            Better::Lower,
-            statements,
-            requests,
-        );
+        let mut metrics = self.figures(&ran, came);
         if self.args.scenario == DocumentsScenario::Volume {
             stage.progress.say("reading");
             let rate = self.reads(stage, origin, &mut ran).await?;
-            add("gets_per_second", "1/s", Better::Higher, rate, 1);
+            let rate = scalar("1/s", Better::Higher, rate, 1);
+            metrics.insert("gets_per_second".to_owned(), rate);
             stage.progress.say("what one costs");
             self.costs(stage, &mut metrics).await?;
         }
         stage.progress.say("looking whether all is there");
-        let (address, left) = (self.address(stage)?, Arc::new(ran.left));
-        let pace = Arc::new(Pace::new(Duration::ZERO, None, stage.seed));
-        let lost = each(1, move |_| {
-            let mut client = Client::open(address.clone(), pace.clone(), Instant::now())?;
-            let each = left.iter().map(|left| mix::lost(&mut client, left));
-            each.sum::<Result<u64>>()
-        });
+        let lost = self.lost(stage, ran.left).await?;
+        let requests = ran.requests;
         let count = |value: u64| scalar("count", Better::Lower, value as f64, requests);
-        metrics.insert("lost".to_owned(), count(lost.await?.iter().sum()));
+        metrics.insert("lost".to_owned(), count(lost));
         metrics.insert("fsck_errors".to_owned(), count(site.fsck().await?));
         let mut measurement = Measurement::new(observed, Recording::merge(ran.recorders));
         measurement.metrics = metrics;

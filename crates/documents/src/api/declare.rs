@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use egret_postgres::tokio_postgres::GenericClient;
+use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
 use super::{Caller, Documents};
 use crate::core::collection::Collection;
 use crate::core::compatibility::Changes;
-use crate::core::definition::{self, Definitions};
+use crate::core::definition::{self, Definitions, Given};
 use crate::core::group::Declared;
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, CollectionName, DocumentId};
@@ -70,42 +70,8 @@ impl Documents {
             return Err(DocumentsError::Unreachable);
         }
         let before = Catalogue::read(&transaction).await?;
-        let names: Vec<CollectionName> = given
-            .iter()
-            .map(|one| one.definition.collection.clone())
-            .collect();
-        let all = before.definitions.with(given)?;
-        let collections_max = options.config.collections_max as usize;
-        if all.iter().count() > collections_max {
-            return Err(DocumentsError::TooManyCollections { collections_max });
-        }
-        let redefined = redefined(&before, &all)?;
-        refuse(redefined.iter().flat_map(|one| one.changes.refused()))?;
-        let mut look = Look::new(&transaction);
-        for one in redefined.iter().filter(|one| one.changes.is_of_bodies()) {
-            look.redefined(one, ahead.up_to(one)).await?;
-        }
-        look.outcome()?;
-        let mut rebuild = Rebuild::new(&transaction, &all, &before, &redefined)?;
-        rebuild.run().await?;
-        let mut applied = Vec::new();
-        for definition in names.iter().filter_map(|name| all.get(name)) {
-            let name = &definition.collection;
-            let outcome = match before.declared(name) {
-                None => Outcome::Created,
-                Some(old) if old.collection.definition().source == definition.source => {
-                    Outcome::Unchanged
-                }
-                Some(_) => Outcome::Changed,
-            };
-            if outcome != Outcome::Unchanged {
-                collections::remember(&transaction, name, &definition.source).await?;
-            }
-            applied.push(Applied {
-                collection: name.clone(),
-                outcome,
-            });
-        }
+        let collections_max = config.collections_max as usize;
+        let applied = redefine(&transaction, &before, (given, collections_max), &ahead).await?;
         let catalogue = Arc::new(Catalogue::read(&transaction).await?);
         if let Err(error) = transaction.commit().await {
             // The answer may be lost, and the definition hold nevertheless.
@@ -119,6 +85,52 @@ impl Documents {
         indexes::reconcile(&client).await?;
         Ok(applied)
     }
+}
+
+/// Has collections be what is given, if documents can be.
+async fn redefine(
+    transaction: &Transaction<'_>,
+    before: &Catalogue,
+    (given, collections_max): (Vec<Given>, usize),
+    ahead: &Ahead,
+) -> Result<Vec<Applied>, DocumentsError> {
+    let names: Vec<CollectionName> = given
+        .iter()
+        .map(|one| one.definition.collection.clone())
+        .collect();
+    let all = before.definitions.with(given)?;
+    if all.iter().count() > collections_max {
+        return Err(DocumentsError::TooManyCollections { collections_max });
+    }
+    let redefined = redefined(before, &all)?;
+    refuse(redefined.iter().flat_map(|one| one.changes.refused()))?;
+    let mut look = Look::new(transaction);
+    for one in redefined.iter().filter(|one| one.changes.is_of_bodies()) {
+        look.redefined(one, ahead.up_to(one)).await?;
+    }
+    look.outcome()?;
+    Rebuild::new(transaction, &all, before, &redefined)?
+        .run()
+        .await?;
+    let mut applied = Vec::new();
+    for definition in names.iter().filter_map(|name| all.get(name)) {
+        let name = &definition.collection;
+        let outcome = match before.declared(name) {
+            None => Outcome::Created,
+            Some(old) if old.collection.definition().source == definition.source => {
+                Outcome::Unchanged
+            }
+            Some(_) => Outcome::Changed,
+        };
+        if outcome != Outcome::Unchanged {
+            collections::remember(transaction, name, &definition.source).await?;
+        }
+        applied.push(Applied {
+            collection: name.clone(),
+            outcome,
+        });
+    }
+    Ok(applied)
 }
 
 /// The collections that are not what they were.

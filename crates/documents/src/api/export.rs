@@ -26,6 +26,9 @@ const TOGETHER_MAX: u32 = 128;
 /// How long what the server was asked last may take, when nobody waits for it any more.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long whoever exports may read nothing. While he reads, the server keeps what is deleted meanwhile.
+const IDLE_MAX: Duration = Duration::from_secs(300);
+
 /// Documents of a collection, in the order in which they were made.
 pub struct Export {
     /// None when it is dropped.
@@ -60,8 +63,11 @@ impl Documents {
         let permit = kept.asker.export()?;
         let client = kept.keeper.client().await?;
         client.batch_execute(SETTINGS).await?;
-        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        client.batch_execute(begin).await?;
+        let idle_ms = IDLE_MAX.as_millis();
+        let begin = format!(
+            "SET idle_in_transaction_session_timeout = {idle_ms}; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        );
+        client.batch_execute(&begin).await?;
         let sql = export_sql(tenant.0, declared.id.0);
         let session = Session {
             statement: client.prepare(&sql).await?,

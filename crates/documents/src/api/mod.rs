@@ -165,13 +165,9 @@ impl Documents {
         if let Some(known) = lock(&kept.tenants).get(name) {
             return Ok(*known);
         }
-        let client = self
-            .inner
-            .options
-            .databases
-            .client(&kept.keeper.database)
-            .await?;
-        let tenant = collections::tenant(&client, name).await?;
+        let lent = kept.asker.lend().await?;
+        let found = collections::tenant(lent.client(), name).await;
+        let tenant = lent.end(found)?;
         lock(&kept.tenants).insert(name.to_owned(), tenant);
         Ok(tenant)
     }

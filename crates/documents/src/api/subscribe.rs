@@ -46,9 +46,10 @@ impl Documents {
     pub async fn subscriptions(&self, caller: &Caller) -> Result<Vec<Subscribed>, DocumentsError> {
         let kept = self.kept(caller).await?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let client = kept.keeper.client().await?;
+        let lent = kept.asker.lend().await?;
+        let found = subscriptions::all(lent.client()).await;
+        let all = lent.end(found.map_err(DocumentsError::from))?;
         let catalogue = kept.keeper.writer.catalogue();
-        let all = subscriptions::all(&client).await?;
         let own = all.into_iter().filter(|one| one.tenant == tenant.0);
         own.map(|one| {
             let declared = one.collection.and_then(|id| catalogue.by_number(id));
@@ -109,15 +110,16 @@ impl Documents {
         if is_new && there.len() >= subscriptions_max as usize {
             return Err(DocumentsError::TooManySubscriptions { subscriptions_max });
         }
-        let client = kept.keeper.client().await?;
+        let lent = kept.asker.lend().await?;
         let stored = subscriptions::put(
-            &client,
+            lent.client(),
             (tenant.0, wanted.name.as_str()),
             collection,
             &wanted.destination,
             wanted.after,
         )
-        .await?;
+        .await;
+        let stored = lent.end(stored.map_err(DocumentsError::from))?;
         kept.teller.look();
         Ok(Subscribed {
             name: wanted.name,
@@ -140,8 +142,9 @@ impl Documents {
     ) -> Result<(), DocumentsError> {
         let kept = self.kept(caller).await?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let client = kept.keeper.client().await?;
-        match subscriptions::remove(&client, tenant.0, name.as_str()).await? {
+        let lent = kept.asker.lend().await?;
+        let removed = subscriptions::remove(lent.client(), tenant.0, name.as_str()).await;
+        match lent.end(removed.map_err(DocumentsError::from))? {
             true => {
                 kept.teller.look();
                 Ok(())

@@ -10,7 +10,7 @@ use egret_postgres::tokio_postgres::{Client, Error as PgError, Transaction};
 
 use super::feed::POSITION;
 
-/// The first eight bytes of SHA-256("egret/documents").
+/// Drawn at random, once: whoever writes documents anywhere has to take the same.
 const OWNER_KEY: i64 = 0x1f3b_6ad0_52c7_940e;
 
 /// Who writes in a database.

@@ -68,7 +68,6 @@ impl Sweeper {
         sweep::requests(&client, config.requests_kept.duration().as_secs_f64()).await?;
         sweep::feed(&client, config.feed_kept.duration().as_secs_f64()).await?;
         let catalogue = self.keeper.writer.catalogue();
-        indexes::repair(&client, &catalogue).await?;
         let mut old = Vec::new();
         for declared in catalogue.iter() {
             let definition = declared.collection.definition();
@@ -83,18 +82,18 @@ impl Sweeper {
                 );
             }
         }
-        if old.is_empty() {
-            return Ok(());
-        }
-        let tenants = collections::tenants(&client).await?;
-        for (declared, days) in old {
-            for tenant in tenants.values() {
-                let round = rounds.entry((*tenant, declared.id)).or_insert(i64::MIN);
-                self.documents(&client, (*tenant, &declared), days, round)
-                    .await?;
+        if !old.is_empty() {
+            let tenants = collections::tenants(&client).await?;
+            for (declared, days) in old {
+                for tenant in tenants.values() {
+                    let round = rounds.entry((*tenant, declared.id)).or_insert(i64::MIN);
+                    self.documents(&client, (*tenant, &declared), days, round)
+                        .await?;
+                }
             }
         }
-        Ok(())
+        // Last: an index that is built beside writers waits for all that look at an older state.
+        indexes::repair(&client, &catalogue).await
     }
 
     /// Deletes documents that were made more than so many days ago; those to which others refer stay until those go.

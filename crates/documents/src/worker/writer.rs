@@ -15,9 +15,7 @@ use super::lookup::{Found, Lookup};
 use super::names::Names;
 use super::rename;
 use super::session::Session;
-use super::step::{
-    Alone, Fates, Manner, Pending, Refusal, Step, Told, check_held, check_removals, refusal,
-};
+use super::step::{Alone, Fates, Manner, Pending, Refusal, Step, Told, check_removals, refusal};
 use crate::config::DocumentsConfig;
 use crate::core::bundle::{self, Fate};
 use crate::core::group::{Asked, Met};
@@ -26,31 +24,27 @@ use crate::error::DocumentsError;
 use crate::metrics::Metrics;
 use crate::model::Written;
 use crate::store::read::Answered;
-use crate::store::write::{Outcome, Writes};
 
-type Group = Vec<Taken<Pending>>;
-
-/// How often a group is written again that the server gave up for the sake of another transaction.
-const REPEATED_MAX: u32 = 5;
+pub(super) type Group = Vec<Taken<Pending>>;
 
 /// See the module.
 pub struct Writer {
     config: DocumentsConfig,
-    metrics: Metrics,
-    names: Names,
+    pub(super) metrics: Metrics,
+    pub(super) names: Names,
     ids: Ids,
     catalogue: Mutex<Arc<Catalogue>>,
     schedule: Mutex<Schedule<Pending>>,
     /// Something waits, or has ended.
-    work: Notify,
+    pub(super) work: Notify,
     /// Whose turn it is to look up: one group at a time, so that all that comes meanwhile is the next one.
     looking: Turns<()>,
     /// Whose turn it is to write. Who looks up waits for it before another one may.
     writing: Turns<()>,
     /// The number of the last group.
-    groups: AtomicI64,
+    pub(super) groups: AtomicI64,
     /// The position of the last change.
-    reached: watch::Sender<i64>,
+    pub(super) reached: watch::Sender<i64>,
     /// Whether what is known of the database may be wrong.
     is_distrusted: AtomicBool,
 }
@@ -226,7 +220,7 @@ impl Writer {
         Ok(answers)
     }
 
-    fn schedule(&self) -> MutexGuard<'_, Schedule<Pending>> {
+    pub(super) fn schedule(&self) -> MutexGuard<'_, Schedule<Pending>> {
         lock(&self.schedule)
     }
 
@@ -468,121 +462,10 @@ impl Writer {
         Ok(())
     }
 
-    fn put_back(&self, group: Group) {
+    pub(super) fn put_back(&self, group: Group) {
         let mut schedule = self.schedule();
         for taken in group {
             schedule.put_back(taken, Claims::default());
-        }
-    }
-
-    /// Writes all, or where the server refuses that, half of them and the other half: in the end only those are not done that it refuses by
-    /// themselves.
-    async fn write_parts(
-        &self,
-        session: &Session,
-        epoch: i64,
-        steps: Vec<Step>,
-    ) -> Result<(), Ended> {
-        let mut parts = vec![steps];
-        let mut repeated = 0;
-        while let Some(mut part) = parts.pop() {
-            if part.is_empty() {
-                continue;
-            }
-            let mut writes = Writes::default();
-            part.iter().for_each(|step| step.write(&mut writes));
-            let group = self.groups.fetch_add(1, Ordering::Relaxed) + 1;
-            let after = *self.reached.borrow();
-            let begun = Instant::now();
-            let written = session.write(&writes, (epoch, group)).await;
-            self.metrics.write.observe(begun.elapsed().as_secs_f64());
-            match written {
-                Ok(Outcome::Held(held)) => {
-                    let catalogue = self.catalogue();
-                    let checked = check_held(session, &catalogue, (&mut part, &held)).await;
-                    let (silent, left): (Vec<Step>, _) =
-                        part.into_iter().partition(Step::is_silent);
-                    self.finish(silent);
-                    parts.push(left);
-                    if let Err(error) = checked {
-                        let left = parts.into_iter().flatten().map(|step| step.taken);
-                        self.put_back(left.collect());
-                        return Err(Ended::Session(error));
-                    }
-                }
-                Ok(Outcome::Written(position)) => {
-                    self.finish(part);
-                    self.reached.send_if_modified(|reached| {
-                        let is_further = position > *reached;
-                        *reached = position.max(*reached);
-                        is_further
-                    });
-                }
-                Err(error) if error.is_of_another_owner() => {
-                    parts.push(part);
-                    let left = parts.into_iter().flatten().map(|step| step.taken);
-                    self.put_back(left.collect());
-                    return Err(Ended::Session(error));
-                }
-                Err(error) if error.is_of_session() => {
-                    let left = parts.into_iter().flatten().map(|step| step.taken);
-                    self.put_back(left.collect());
-                    return Err(Ended::Unknown(Unknown {
-                        epoch,
-                        group,
-                        after,
-                        steps: part,
-                    }));
-                }
-                Err(error) if error.is_to_repeat() && repeated < REPEATED_MAX => {
-                    repeated += 1;
-                    parts.push(part);
-                }
-                Err(_) if part.len() > 1 => {
-                    self.metrics.halved.inc();
-                    let other = part.split_off(part.len() / 2);
-                    parts.extend([other, part]);
-                }
-                Err(error) => {
-                    part.iter_mut()
-                        .for_each(|step| step.refuse_by_server(&error));
-                    self.finish(part);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What was not known has been found out.
-    pub fn found_out(&self, mut steps: Vec<Step>, outcome: FoundOut) {
-        match outcome {
-            FoundOut::Written => self.finish(steps),
-            FoundOut::Lost => self.put_back(steps.into_iter().map(|step| step.taken).collect()),
-            FoundOut::TooLate => {
-                // Others have written meanwhile, and whoever asked may not want it any more.
-                steps
-                    .iter_mut()
-                    .for_each(|step| step.refuse(0, DocumentsError::Unreachable));
-                self.finish(steps);
-            }
-        }
-        self.work.notify_one();
-    }
-
-    /// Tells those who wait, and gives up what was claimed.
-    fn finish(&self, steps: Vec<Step>) {
-        let done: Vec<_> = steps
-            .into_iter()
-            .map(|step| step.committed(&self.names))
-            .collect();
-        let mut schedule = self.schedule();
-        for (taken, told) in done {
-            schedule.release(taken.ticket);
-            match &told {
-                Ok(written) => written.iter().for_each(|one| self.metrics.count(Ok(one))),
-                Err(refusal) => self.metrics.count(Err(&refusal.error)),
-            }
-            _ = taken.write.reply.send(told);
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use egret_documents::DocumentsError;
 use egret_documents::core::decide::Condition;
-use egret_documents::model::Done;
+use egret_documents::model::{DocumentId, Done};
 use futures_util::future::{join, join_all, join3};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::{FLIGHTS, World, engine};
 
@@ -244,6 +244,57 @@ async fn a_document_is_called_differently_while_others_refer_to_it_a_thousand_ti
 /// How often writing changes hands under load.
 const TAKEOVERS: usize = 5;
 
+/// Makes airports and flights from them, each asked of both Egrets until one does it. Returns what was acknowledged.
+async fn make(
+    worlds: Arc<[World; 2]>,
+    is_over: Arc<AtomicBool>,
+    client: usize,
+) -> Vec<(&'static str, DocumentId, Value)> {
+    let (mut acknowledged, mut round) = (Vec::new(), 0);
+    while !is_over.load(Ordering::Relaxed) {
+        round += 1;
+        let faa = json!({"faa": format!("{client}-{round}")});
+        let flight = json!({"number": client * 1_000_000 + round, "origin": faa["faa"]});
+        for (collection, body) in [("airports", faa), ("flights", flight)] {
+            for world in worlds.iter().cycle() {
+                match world.post(collection, &body).await {
+                    Ok(made) => {
+                        acknowledged.push((collection, made.id, body));
+                        break;
+                    }
+                    Err(error) => assert!(egret_base::Coded::retryable(&error), "{error}"),
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    acknowledged
+}
+
+/// Ends the session by which an Egret writes here; another one takes over, and writes.
+async fn take_over(world: &World, and_those_that_write: bool) {
+    const OWNER: &str = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = \
+         (SELECT oid FROM pg_database WHERE datname = current_database())";
+    const WRITING: &str = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%document_write%' AND pid <> pg_backend_pid()";
+    let end = |pids: &str| format!("SELECT count(pg_terminate_backend(pid)) FROM ({pids}) AS p");
+    let epoch = "SELECT epoch FROM egret.document_owner";
+    let position = "SELECT coalesce(max(position), 0) FROM egret.document_feed";
+    let before = world.number(epoch).await;
+    // The one that writes is not told: what it has under way meets the next epoch.
+    world.until(&end(OWNER), 1).await;
+    if and_those_that_write {
+        // And of what is under way nobody knows whether it was done.
+        world.number(&end(WRITING)).await;
+    }
+    while world.number(epoch).await == before {
+        tokio::task::yield_now().await;
+    }
+    let before = world.number(position).await;
+    while world.number(position).await < before + 200 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_outlasts_owners_that_change_under_load() {
     let world = World::new(18).await;
@@ -256,59 +307,11 @@ async fn what_was_acknowledged_outlasts_owners_that_change_under_load() {
     };
     let worlds = Arc::new([world, other]);
     let is_over = Arc::new(AtomicBool::new(false));
-    let clients = (0..CLIENTS).map(|client| {
-        let (worlds, is_over) = (worlds.clone(), is_over.clone());
-        tokio::spawn(async move {
-            let (mut acknowledged, mut round) = (Vec::new(), 0);
-            while !is_over.load(Ordering::Relaxed) {
-                round += 1;
-                let faa = json!({"faa": format!("{client}-{round}")});
-                let flight = json!({"number": client * 1_000_000 + round, "origin": format!("{client}-{round}")});
-                // Asked of both until one of them does it.
-                for (collection, body) in [("airports", &faa), ("flights", &flight)] {
-                    for world in worlds.iter().cycle() {
-                        match world.post(collection, body).await {
-                            Ok(made) => {
-                                acknowledged.push((collection, made.id, body.clone()));
-                                break;
-                            }
-                            Err(error) => assert!(egret_base::Coded::retryable(&error), "{error}"),
-                        }
-                        tokio::task::yield_now().await;
-                    }
-                }
-            }
-            acknowledged
-        })
-    });
+    let clients =
+        (0..CLIENTS).map(|client| tokio::spawn(make(worlds.clone(), is_over.clone(), client)));
     let clients: Vec<_> = clients.collect();
-    let owner = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = \
-         (SELECT oid FROM pg_database WHERE datname = current_database())";
-    let writing = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%document_write%' AND pid <> pg_backend_pid()";
     for round in 0..TAKEOVERS {
-        let [world, _] = &*worlds;
-        let epoch = world.number("SELECT epoch FROM egret.document_owner").await;
-        // The one that writes is not told: what it has under way meets the next epoch.
-        let end = format!("SELECT count(pg_terminate_backend(pid)) FROM ({owner}) AS o");
-        world.until(&end, 1).await;
-        if round % 2 == 1 {
-            // And of what is under way nobody knows whether it was done.
-            let end = format!("SELECT count(pg_terminate_backend(pid)) FROM ({writing}) AS w");
-            world.number(&end).await;
-        }
-        world
-            .until(
-                &format!("SELECT count(*) FROM egret.document_owner WHERE epoch > {epoch}"),
-                1,
-            )
-            .await;
-        let before = world
-            .number("SELECT coalesce(max(position), 0) FROM egret.document_feed")
-            .await;
-        let more = format!(
-            "SELECT count(*) FROM egret.document_owner WHERE (SELECT max(position) FROM egret.document_feed) > {before} + 200"
-        );
-        world.until(&more, 1).await;
+        take_over(&worlds[0], round % 2 == 1).await;
     }
     is_over.store(true, Ordering::Relaxed);
     let mut acknowledged = Vec::new();

@@ -1,6 +1,7 @@
 //! Documents with the whole program, beside a server of somebody else's: over HTTP, and `egret collection …` and `egret document …`.
 
 mod crash;
+
 mod flights;
 mod imports;
 mod refused;
@@ -340,7 +341,7 @@ fn batched(door: &Door) {
     );
 }
 
-/// Exit code, and all that was said.
+/// Exit code and output.
 fn said(place: &Place, input: &str, arguments: &[&str]) -> (i32, String) {
     let mut child = place
         .command(arguments)
@@ -349,12 +350,9 @@ fn said(place: &Place, input: &str, arguments: &[&str]) -> (i32, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(input.as_bytes())
-        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
     let output = child.wait_with_output().unwrap();
     let all = text(&output.stdout) + &text(&output.stderr);
     (output.status.code().unwrap(), all)
@@ -443,7 +441,6 @@ fn documents_are_kept_by_commands() {
     server.stop(Signal::INT);
 }
 
-/// And one that is not.
 fn refused_commands(place: &Place) {
     let refused = |input: &str, arguments: &[&str], expected: &[&str]| {
         check(place, (1, input), arguments, expected)

@@ -25,7 +25,6 @@ impl Documents {
         use DocumentsScenario as Which;
         let (shape, run) = (self.shape, self.run);
         let ids = self.ids.clone().context("the scenario is not prepared")?;
-        let count = self.args.documents / 2;
         match self.args.scenario {
             Which::Volume | Which::Soak => {
                 self.load(stage, pace.clone(), origin, move |client, number| {
@@ -46,6 +45,20 @@ impl Documents {
                 .await
             }
             Which::Import => self.import(stage, pace, origin).await,
+            _ => self.again_and_again(stage, pace, origin).await,
+        }
+    }
+
+    /// Items written by every client one after the other, as the scenario has them.
+    async fn again_and_again(
+        &self,
+        stage: &Stage,
+        pace: &Arc<Pace>,
+        origin: Instant,
+    ) -> Result<Ran> {
+        use DocumentsScenario as Which;
+        let (shape, run, count) = (self.shape, self.run, self.args.documents / 2);
+        match self.args.scenario {
             Which::Unchanged => {
                 self.repeat(
                     stage,
@@ -76,7 +89,7 @@ impl Documents {
                 })
                 .await
             }
-            Which::Unresolved => {
+            _ => {
                 self.repeat(
                     stage,
                     pace,

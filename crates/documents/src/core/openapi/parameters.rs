@@ -53,14 +53,14 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
                 "Idempotency-Key",
                 "The request is done once, however often it comes with this: a string of RFC 8941, or what is in it alone.",
                 // Such as `8e03978e` or `"8e03978e"`.
-                json!({"type": "string", "pattern": "^(?:[!#-~][!-~]*|\"[!#-~]+\")$", "maxLength": 255}),
+                json!({"type": "string", "pattern": "^(?:[!-~]{1,255}|\"[!-~]{1,255}\")$"}),
             ),
         ),
         (
             IF_MATCH,
             header(
                 "If-Match",
-                "Only if the document has one of these versions; `*`: only if it is there.",
+                "Only if the document has one of these versions; `*`: only if it is there. Not together with `If-None-Match`.",
                 versions(),
             ),
         ),
@@ -68,7 +68,7 @@ pub(super) fn all(served: &Served<'_>) -> Map<String, Value> {
             IF_NONE_MATCH,
             header(
                 "If-None-Match",
-                "Only if the document has none of these versions; `*`: only if it is not there.",
+                "Only if the document has none of these versions; `*`: only if it is not there. Not together with `If-Match`.",
                 versions(),
             ),
         ),
@@ -206,9 +206,9 @@ fn header(name: &str, description: &str, schema: Value) -> Value {
     json!({"name": name, "in": "header", "required": false, "description": description, "schema": schema})
 }
 
-/// Versions as a condition names them (RFC 9110, 13.1).
+/// Versions as a condition names them (RFC 9110, 13.1). What is none matches nothing.
 fn versions() -> Value {
-    json!({"type": "string", "pattern": "^(?:\\*|(?:W/)?\"[!#-~]*\"(?:, ?(?:W/)?\"[!#-~]*\")*)$"})
+    json!({"type": "string", "examples": ["*", "\"1-0a2f6f6f\"", "\"1-0a2f6f6f\", W/\"2-0a2f6f6f\""]})
 }
 
 /// A text as a pattern has it.

@@ -312,7 +312,7 @@ fn of_imported() -> Value {
 
 /// A write of a batch; `own`: what is not alike for all.
 fn of_operation(op: &str, collection: Value, own: &[(&str, Value)]) -> Value {
-    let condition = json!({"type": "string", "description": "As the header has it."});
+    let condition = json!({"type": ["string", "null"], "description": "As the header has it."});
     let mut operation = json!({
         "type": "object",
         "additionalProperties": false,

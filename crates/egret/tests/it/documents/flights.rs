@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 use tokio_postgres::Client;
 
 use super::{beside, check};
+use crate::server::Server;
 
 const FLIGHTS: &str = "SELECT jsonb_strip_nulls(jsonb_build_object('date', make_date(year, month, day), 'carrier', carrier, 'flight', flight, 'hour', hour, \
      'tailnum', coalesce(tailnum, 'unknown'), 'origin', origin, 'dest', dest, 'dep_delay', dep_delay, 'arr_delay', arr_delay, 'distance', distance))::text \
@@ -23,25 +24,30 @@ async fn export(client: &Client, sql: &str, path: &Path) {
     std::fs::write(path, lines).unwrap();
 }
 
+/// The demo's tables as files of documents.
+async fn export_all(external: &Server, file: impl Fn(&str) -> PathBuf) {
+    let admin = external.connect("postgres").await;
+    admin
+        .batch_execute("CREATE DATABASE flights")
+        .await
+        .unwrap();
+    let mut client = external.connect("flights").await;
+    demo::load(&mut client, &mut |_| {}).await.unwrap();
+    for table in ["airlines", "airports", "planes"] {
+        let sql = format!("SELECT jsonb_strip_nulls(to_jsonb(t))::text FROM {table} AS t");
+        export(&client, &sql, &file(&format!("{table}.ndjson"))).await;
+    }
+    export(&client, FLIGHTS, &file("flights.ndjson")).await;
+}
+
 #[test]
 fn flights_are_imported_once_what_they_refer_to_is_there() {
     let (external, place, server) = beside("documents-flights");
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
-    Runtime::new().unwrap().block_on(async {
-        let admin = external.connect("postgres").await;
-        admin
-            .batch_execute("CREATE DATABASE flights")
-            .await
-            .unwrap();
-        let mut client = external.connect("flights").await;
-        demo::load(&mut client, &mut |_| {}).await.unwrap();
-        for table in ["airlines", "airports", "planes"] {
-            let sql = format!("SELECT jsonb_strip_nulls(to_jsonb(t))::text FROM {table} AS t");
-            export(&client, &sql, &file(&format!("{table}.ndjson"))).await;
-        }
-        export(&client, FLIGHTS, &file("flights.ndjson")).await;
-    });
+    Runtime::new()
+        .unwrap()
+        .block_on(export_all(&external, file));
     let text = |path: PathBuf| path.into_os_string().into_string().unwrap();
     let said = |code: i32, arguments: &[&str], expected: &[&str]| {
         let all = [arguments, &["-d", "flights"]].concat();
