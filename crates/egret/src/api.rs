@@ -101,9 +101,10 @@ impl Answer {
     /// # Errors
     /// [`Failure`]: it is none.
     pub fn json(&self) -> Result<Json, Failure> {
-        serde_json::from_slice(&self.body).map_err(|error| {
+        let json = serde_json::from_slice(&self.body).map_err(|error| {
             Failure::failed("not_egret", format!("the answer is no JSON: {error}"))
-        })
+        });
+        told(json?)
     }
 }
 
@@ -365,7 +366,7 @@ impl Api {
     fn json(&self, bytes: &[u8]) -> Result<Json, Failure> {
         match bytes {
             [] => Ok(Json::Null),
-            bytes => serde_json::from_slice(bytes).map_err(|_| self.stranger()),
+            bytes => told(serde_json::from_slice(bytes).map_err(|_| self.stranger())?),
         }
     }
 
@@ -455,6 +456,25 @@ impl Api {
             ..Failure::failed(code.as_deref().unwrap_or("failed"), message)
         }
     }
+}
+
+/// An answer; or the failure that it tells at its end, where it had begun before that was known.
+fn told(json: Json) -> Result<Json, Failure> {
+    let is_problem = |kind: &str| kind.starts_with("/errors#");
+    if !json["type"].as_str().is_some_and(is_problem) || !json["code"].is_string() {
+        return Ok(json);
+    }
+    let retryable = json["retryable"] == true;
+    let problem: Problem = serde_json::from_value(json).unwrap_or_default();
+    let hint = problem.listed();
+    let message = problem.detail.or(problem.title).unwrap_or_default();
+    let code = problem.code.unwrap_or_default();
+    Err(Failure {
+        hint,
+        retryable,
+        request_id: problem.request_id,
+        ..Failure::failed(&code, message)
+    })
 }
 
 /// A token as a file holds it: one line.

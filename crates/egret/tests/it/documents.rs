@@ -1,7 +1,7 @@
 //! Documents with the whole program, beside a server of somebody else's: over HTTP, and `egret collection …` and `egret document …`.
 
 mod crash;
-
+mod described;
 mod flights;
 mod imports;
 mod refused;

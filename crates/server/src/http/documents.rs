@@ -6,7 +6,9 @@ mod answer;
 mod bulk;
 mod changes;
 mod check;
+mod condition;
 mod history;
+mod patient;
 mod read;
 mod request;
 mod subscriptions;
@@ -14,11 +16,11 @@ mod write;
 
 use axum::extract::FromRef;
 use axum::extract::State;
+use axum::response::Response;
+use egret_documents::Documents;
 use egret_documents::api::Caller as Asking;
-use egret_documents::{Documents, DocumentsError};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -35,6 +37,7 @@ use self::history::{
     __path_list_deleted_documents, __path_list_versions, __path_restore_document,
     list_deleted_documents, list_versions, restore_document,
 };
+use self::patient::patiently;
 use self::read::{
     __path_find_documents, __path_get_document, __path_get_referrers, find_documents, get_document,
     get_referrers,
@@ -110,24 +113,10 @@ struct Place {
     database: Option<String>,
 }
 
-/// Runs work to its end though its caller may leave before.
-async fn finished<T: Send + 'static>(
-    work: impl Future<Output = Result<T, DocumentsError>> + Send + 'static,
-) -> Result<T, Problem> {
-    match tokio::spawn(work.in_current_span()).await {
-        Ok(done) => done.map_err(problem),
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // Only a runtime that shuts down drops a task.
-            Err(_) => Err(Problem::stopping()),
-        },
-    }
-}
-
 /// Declare collections
 ///
 /// One, or several under `collections`: all of them or none. Those that are there already get this definition, if their documents are what it
-/// says.
+/// says. Where that takes more than a minute to see the answer begins with spaces, with status 200, and has a problem at its end if it is not so.
 #[utoipa::path(post, path = "/v1/collections", operation_id = "applyCollections", tag = "documents",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["admin"])), params(Place),
     request_body(content = Object, description = "A definition, or several under `collections`."),
@@ -142,11 +131,11 @@ async fn apply_collections(
     State(documents): State<Documents>,
     whose: Whose,
     definitions: Definitions,
-) -> Result<Json<AppliedList>, Problem> {
+) -> Response {
     let asking: Asking = whose.0;
     tracing::info!(token = asking.author, "collections are to be declared");
-    let applied = finished(async move { documents.apply(&asking, &definitions.0).await });
-    Ok(Json(AppliedList::of(applied.await?)))
+    let apply = async move { documents.apply(&asking, &definitions.0).await };
+    patiently(apply, AppliedList::of).await
 }
 
 /// List the collections

@@ -1,15 +1,15 @@
 //! Whether identities, aliases, edges and bodies agree.
 
 use axum::extract::State;
+use axum::response::Response;
 use egret_documents::Documents;
 use egret_documents::api::Checked;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::problem;
+use super::patient::patiently;
 use super::request::Reader;
-use crate::extract::{Json, Query};
-use crate::problem::Problem;
+use crate::extract::Query;
 
 /// What is to be done.
 #[derive(Deserialize, IntoParams)]
@@ -79,7 +79,8 @@ impl CheckAnswer {
 /// Check documents
 ///
 /// Whether identities, aliases, references and bodies agree, of all documents of a database as they are at one moment. With `repair` what follows
-/// from bodies is written anew; writes wait for that, and not while all is looked at.
+/// from bodies is written anew; writes wait for that, and not while all is looked at. Where it takes more than a minute the answer begins with spaces, with status
+/// 200, and has a problem at its end if it has failed.
 #[utoipa::path(post, path = "/v1/document-checks", operation_id = "checkDocuments", tag = "documents",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["admin"])), params(Checking),
     responses((status = 200, description = "What was looked at, and what does not agree.", body = CheckAnswer)))]
@@ -87,7 +88,7 @@ pub(super) async fn check_documents(
     State(documents): State<Documents>,
     Reader(asking): Reader,
     Query(checking): Query<Checking>,
-) -> Result<Json<CheckAnswer>, Problem> {
-    let checked = documents.fsck(&asking, checking.repair).await;
-    Ok(Json(CheckAnswer::of(checked.map_err(problem)?)))
+) -> Response {
+    let check = async move { documents.fsck(&asking, checking.repair).await };
+    patiently(check, CheckAnswer::of).await
 }

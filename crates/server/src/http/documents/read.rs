@@ -10,7 +10,8 @@ use utoipa::IntoParams;
 
 use super::Place;
 use super::answer::{Document, DocumentList, problem};
-use super::request::{At, In, Looking, Reader, Shaped, is_known};
+use super::condition::is_known;
+use super::request::{At, In, Looking, Reader, Shaped};
 use crate::extract::{Json, Query};
 use crate::problem::Problem;
 

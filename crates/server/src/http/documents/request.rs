@@ -7,16 +7,17 @@ use std::sync::Arc;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
 use egret_documents::api::{Act, Caller as Asking, Count, Find, Operation, Patch, Shape};
-use egret_documents::core::decide::{Condition, Etag};
+use egret_documents::core::decide::Condition;
 use egret_documents::core::rights::{Reach, Rights};
 use egret_documents::model::{CollectionName, DocumentId};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, header};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Place;
+use super::condition::{check, condition, etags, weak_etags};
 use crate::access::Caller;
 use crate::error::RequestError;
 use crate::extract::{JsonText, Query, read_body};
@@ -165,7 +166,7 @@ fn parameters(parts: &Parts) -> impl Iterator<Item = (String, String)> + use<'_>
     form_urlencoded::parse(query.as_bytes()).into_owned()
 }
 
-fn refused(place: &'static str, message: impl Into<String>) -> RequestError {
+pub(super) fn refused(place: &'static str, message: impl Into<String>) -> RequestError {
     RequestError::Parameter {
         place,
         message: message.into(),
@@ -225,45 +226,6 @@ impl<S: Send + Sync> FromRequestParts<S> for If {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         Ok(Self(condition(&parts.headers)?))
     }
-}
-
-fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
-    let of = |name: HeaderName| match headers.get(&name) {
-        None => Ok(None),
-        Some(value) => {
-            let text = value.to_str().ok();
-            let text = text.ok_or_else(|| refused("header", format!("{name} is not ASCII")))?;
-            Ok(Some(text.trim()))
-        }
-    };
-    match (of(header::IF_MATCH)?, of(header::IF_NONE_MATCH)?) {
-        (None, None) => Ok(Condition::Always),
-        (Some("*"), None) => Ok(Condition::IfThere),
-        (None, Some("*")) => Ok(Condition::IfNotThere),
-        // A weak one matches nothing here; of the rest only those that this server gives can.
-        (Some(tags), None) => Ok(Condition::IfAt(etags(tags).collect())),
-        (None, Some(tags)) => Ok(Condition::IfNotAt(weak_etags(tags).collect())),
-        (Some(_), Some(_)) => Err(refused(
-            "header",
-            "either If-Match or If-None-Match, not both",
-        )),
-    }
-}
-
-fn etags(tags: &str) -> impl Iterator<Item = Etag> + use<'_> {
-    tags.split(',').filter_map(|tag| Etag::parse(tag.trim()))
-}
-
-fn weak_etags(tags: &str) -> impl Iterator<Item = Etag> + use<'_> {
-    let bare = |tag: &str| Etag::parse(tag.strip_prefix("W/").unwrap_or(tag));
-    tags.split(',').filter_map(move |tag| bare(tag.trim()))
-}
-
-/// Whether a reader has a version already.
-pub(super) fn is_known(headers: &HeaderMap, at: Etag) -> bool {
-    let tags = headers.get(header::IF_NONE_MATCH);
-    let tags = tags.and_then(|tags| tags.to_str().ok()).unwrap_or_default();
-    tags.trim() == "*" || weak_etags(tags).any(|tag| tag == at)
 }
 
 /// A file of definitions.
@@ -473,6 +435,9 @@ impl BatchOperation {
             (Op::Put, ..) => return Err("`put` has an `id` and a `document`".to_owned()),
             (Op::Delete, ..) => return Err("`delete` has an `id`, and no `document`".to_owned()),
         };
+        for tags in self.if_match.iter().chain(&self.if_none_match) {
+            check(tags).map_err(|what| format!("a condition {what}"))?;
+        }
         let condition = match (self.if_match.as_deref(), self.if_none_match.as_deref()) {
             (None, None) => Condition::Always,
             (Some("*"), None) => Condition::IfThere,
