@@ -39,7 +39,7 @@ pub struct Writer {
     pub(super) work: Notify,
     /// Whose turn it is to look up: one group at a time, so that all that comes meanwhile is the next one.
     looking: Turns<()>,
-    /// Whose turn it is to write. Who looks up waits for it before another one may.
+    /// Whose turn it is to write a small group. Who has looked one up waits for it before another one may look up.
     writing: Turns<()>,
     /// The number of the last group.
     pub(super) groups: AtomicI64,
@@ -337,14 +337,17 @@ impl Writer {
             self.put_back(steps.into_iter().map(|step| step.taken).collect());
             return Err(Ended::Session(error));
         }
-        let (silent, writes) = steps.into_iter().partition(Step::is_silent);
+        let (silent, writes): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(Step::is_silent);
         self.finish(silent);
         if writes.is_empty() {
             return Ok(());
         }
+        // Two large groups keep two sessions of the server busy; small ones had better become one.
+        let weight: usize = writes.iter().map(|step| step.taken.weight).sum();
+        let is_large = weight * 2 >= self.config.group_max as usize;
         let writing = match turn {
-            Some(_) => Some(self.writing.lock().await),
-            None => None,
+            Some(_) if !is_large => Some(self.writing.lock().await),
+            _ => None,
         };
         drop(turn);
         self.work.notify_one();

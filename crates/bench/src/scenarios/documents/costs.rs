@@ -17,6 +17,9 @@ use crate::stage::Stage;
 /// How long reads last that follow the mix.
 const READS: Duration = Duration::from_secs(5);
 
+/// A session of PostgreSQL that has become idle tells what it has counted after ten seconds, if not before.
+const ALL_TOLD_AFTER: Duration = Duration::from_secs(11);
+
 /// Documents by which is measured what one costs.
 const COSTS: u32 = 2_000;
 
@@ -102,8 +105,10 @@ impl Documents {
             metrics.insert(name.to_owned(), metric);
             anyhow::Ok(now)
         };
+        tokio::time::sleep(ALL_TOLD_AFTER).await;
         let first = cost("ignored", |_| 0, "bytes").await?;
         let made = self.all(stage, (self.args.clients, COSTS), write).await?;
+        tokio::time::sleep(ALL_TOLD_AFTER).await;
         let second = cost("wal_bytes_per_insert", |came| came.wal_bytes, "bytes").await?;
         self.all(stage, (self.args.clients, COSTS), write).await?;
         cost(
