@@ -48,7 +48,7 @@ async fn answered_within<A: Serialize + Send + 'static>(
     if let Ok(ended) = timeout(begin, &mut work).await {
         return match told(ended) {
             Ok(answer) => Json(answer).into_response(),
-            Err(problem) => problem.into_response(),
+            Err(problem) => (*problem).into_response(),
         };
     }
     let parts = stream::unfold(Some(work), move |work| async move {
@@ -63,18 +63,18 @@ async fn answered_within<A: Serialize + Send + 'static>(
     ([(header::CONTENT_TYPE, json)], Body::from_stream(parts)).into_response()
 }
 
-fn told<A>(ended: Result<Result<A, Problem>, tokio::task::JoinError>) -> Result<A, Problem> {
+fn told<A>(ended: Result<Result<A, Problem>, tokio::task::JoinError>) -> Result<A, Box<Problem>> {
     match ended {
-        Ok(told) => told,
+        Ok(told) => told.map_err(Box::new),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // Only a runtime that shuts down drops a task.
-            Err(_) => Err(Problem::stopping()),
+            Err(_) => Err(Box::new(Problem::stopping())),
         },
     }
 }
 
-fn last<A: Serialize>(told: Result<A, Problem>) -> Vec<u8> {
+fn last<A: Serialize>(told: Result<A, Box<Problem>>) -> Vec<u8> {
     let text = match told {
         Ok(answer) => serde_json::to_vec(&answer),
         Err(problem) => serde_json::to_vec(&problem),
