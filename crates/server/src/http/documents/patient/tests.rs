@@ -31,7 +31,7 @@ async fn a_late_answer_begins_before_it_is_there() {
     assert_eq!(text.trim_start(), r#"{"documents":7}"#);
     let (status, text) = late(Err(Problem::stopping())).await;
     let problem: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((status, &problem["code"]), (200, &json!("unavailable")));
+    assert_eq!((status, &problem["code"]), (200, &json!("stopping")));
     assert!(problem["type"].as_str().unwrap().starts_with("/errors#"));
 }
 
