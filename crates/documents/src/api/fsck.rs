@@ -1,15 +1,16 @@
 //! Looks whether identities, aliases, edges and bodies agree, and repairs what can be.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use egret_postgres::tokio_postgres::{Client, GenericClient};
+use tokio::join;
 use uuid::Uuid;
 
 use super::{Caller, Documents};
 use crate::core::collection::Draft;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, DocumentId};
-use crate::store::check::{self, Edge, Row};
+use crate::store::check::{self, Called, Edge, Row, Statements};
 use crate::store::owner;
 use crate::worker::catalogue::Catalogue;
 use crate::worker::session::SETTINGS;
@@ -101,18 +102,18 @@ impl Documents {
         let kept = self.kept(caller).await?;
         let mut client = kept.keeper.client().await?;
         client.batch_execute(SETTINGS).await?;
+        let statements = Statements::prepare(&client).await?;
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         client.batch_execute(begin).await?;
         let catalogue = kept.keeper.writer.catalogue();
         let mut look = Look {
             client: &client,
+            statements: &statements,
             catalogue: &catalogue,
             checked: Checked::default(),
             wrong: Vec::new(),
         };
-        look.documents().await?;
-        look.aliases().await?;
-        look.edges().await?;
+        look.all().await?;
         let Look {
             mut checked, wrong, ..
         } = look;
@@ -125,8 +126,8 @@ impl Documents {
             }
             for (at, wrong) in wrong.into_iter().enumerate() {
                 let Some(wrong) = wrong else { continue };
-                let is_repaired =
-                    mend(&transaction, &kept.keeper.writer.catalogue(), &wrong).await?;
+                let catalogue = kept.keeper.writer.catalogue();
+                let is_repaired = mend(&transaction, &statements, &catalogue, &wrong).await?;
                 if let Some(finding) = checked.findings.get_mut(at) {
                     finding.is_repaired = is_repaired;
                 }
@@ -140,8 +141,16 @@ impl Documents {
     }
 }
 
+/// How many aliases and edges were met from the documents that they are of.
+#[derive(Debug, Default)]
+struct Met {
+    aliases: u64,
+    edges: u64,
+}
+
 struct Look<'a> {
     client: &'a Client,
+    statements: &'a Statements,
     catalogue: &'a Catalogue,
     checked: Checked,
     /// Beside each finding what can be mended.
@@ -171,54 +180,71 @@ impl Look<'_> {
         self.wrong.push(wrong);
     }
 
-    async fn documents(&mut self) -> Result<(), DocumentsError> {
-        let mut after = (i32::MIN, i32::MIN, i64::MIN);
-        loop {
-            let page = check::documents(self.client, after).await?;
-            let Some(last) = page.last() else {
-                return Ok(());
-            };
-            after = (last.tenant, last.collection, last.number);
-            self.checked.documents += page.len() as u64;
-            let mut drafts: Vec<(Row, Draft)> = Vec::with_capacity(page.len());
-            for row in page {
-                let of = Some((row.collection, row.id));
-                if DocumentId::stored(row.id).number() != row.number {
-                    self.find(Kind::Number, of, "its number is not of its id", None);
-                }
-                match drafted(self.catalogue, &row) {
-                    Ok(draft) => drafts.push((row, draft)),
-                    Err(what) => self.find(Kind::Body, of, what, None),
-                }
-            }
-            let (tenants, aliases) = names(&drafts);
-            let found = check::called(self.client, &tenants, &aliases).await?;
-            let mut found = found.into_iter();
-            for (row, draft) in drafts {
-                let own: Vec<_> = found.by_ref().take(draft.aliases.len()).collect();
-                let referred: Vec<_> = found.by_ref().take(draft.references.len()).collect();
-                self.document(row, &draft, &own, &referred);
-            }
+    async fn all(&mut self) -> Result<(), DocumentsError> {
+        let met = self.documents().await?;
+        let (aliases, edges) = check::counts(self.client).await?;
+        (self.checked.aliases, self.checked.edges) = (aliases, edges);
+        // All that documents have was met from them: only where there is more, something is of none.
+        if aliases != met.aliases {
+            self.aliases().await?;
         }
+        if edges != met.edges {
+            self.edges().await?;
+        }
+        Ok(())
     }
 
-    fn document(
-        &mut self,
-        row: Row,
-        draft: &Draft,
-        own: &[Option<(i32, i64)>],
-        referred: &[Option<(i32, i64)>],
-    ) {
+    /// Looks at the documents, and at what they are called and refer to.
+    async fn documents(&mut self) -> Result<Met, DocumentsError> {
+        let mut met = Met::default();
+        let mut page =
+            check::documents(self.client, self.statements, (i32::MIN, i32::MIN, i64::MIN)).await?;
+        while let Some(last) = page.last() {
+            let after = (last.tenant, last.collection, last.number);
+            self.checked.documents += page.len() as u64;
+            // The server reads the next ones meanwhile.
+            let (client, statements) = (self.client, self.statements);
+            let next = check::documents(client, statements, after);
+            let (next, looked) = join!(next, self.page(page, &mut met));
+            looked?;
+            page = next?;
+        }
+        Ok(met)
+    }
+
+    async fn page(&mut self, page: Vec<Row>, met: &mut Met) -> Result<(), DocumentsError> {
+        let mut drafts: Vec<(Row, Draft)> = Vec::with_capacity(page.len());
+        for row in page {
+            let of = Some((row.collection, row.id));
+            if DocumentId::stored(row.id).number() != row.number {
+                self.find(Kind::Number, of, "its number is not of its id", None);
+            }
+            met.edges += row.edges.iter().collect::<BTreeSet<_>>().len() as u64;
+            match drafted(self.catalogue, &row) {
+                Ok(draft) => drafts.push((row, draft)),
+                Err(what) => self.find(Kind::Body, of, what, None),
+            }
+        }
+        let (tenants, aliases): (Vec<_>, Vec<_>) = names(&drafts).into_iter().unzip();
+        let called =
+            check::called(self.client, &self.statements.called, &tenants, &aliases).await?;
+        for (row, draft) in drafts {
+            met.aliases += self.document(row, &draft, &called);
+        }
+        Ok(())
+    }
+
+    /// Looks at a document. Returns how many of its names are its own.
+    fn document(&mut self, row: Row, draft: &Draft, called: &Called) -> u64 {
         let of = Some((row.collection, row.id));
-        for found in own {
-            match found {
-                Some(found) if *found == (row.collection, row.number) => {}
-                Some(_) => self.find(
-                    Kind::AliasTaken,
-                    of,
-                    "another document has its identity",
-                    None,
-                ),
+        let mut own = 0;
+        for alias in &draft.aliases {
+            match called.get(&(row.tenant, alias.0)) {
+                Some(found) if *found == (row.collection, row.number) => own += 1,
+                Some(_) => {
+                    let what = "another document has its identity";
+                    self.find(Kind::AliasTaken, of, what, None);
+                }
                 None => {
                     let wrong = Some(Wrong::Document(row.clone()));
                     let what = "it is not found by its identity";
@@ -226,22 +252,22 @@ impl Look<'_> {
                 }
             }
         }
-        for (reference, found) in draft.references.iter().zip(referred) {
-            if found.is_none() {
-                let declared = self.catalogue.by_number(row.collection);
-                let told = declared.map(|declared| declared.collection.tell(reference));
-                let what = told.map(|told| {
-                    let references = vec![told];
-                    DocumentsError::UnresolvedReference { references }.to_string()
-                });
-                self.find(Kind::Dangling, of, what.unwrap_or_default(), None);
+        let mut wanted = BTreeSet::new();
+        let mut is_whole = true;
+        for reference in &draft.references {
+            if let Some((_, number)) = called.get(&(row.tenant, reference.alias.0)) {
+                wanted.insert(*number);
+                continue;
             }
+            is_whole = false;
+            let declared = self.catalogue.by_number(row.collection);
+            let told = declared.map(|declared| declared.collection.tell(reference));
+            let what = told.map(|told| {
+                let references = vec![told];
+                DocumentsError::UnresolvedReference { references }.to_string()
+            });
+            self.find(Kind::Dangling, of, what.unwrap_or_default(), None);
         }
-        let wanted: BTreeSet<i64> = referred
-            .iter()
-            .flatten()
-            .map(|(_, number)| *number)
-            .collect();
         let said: BTreeSet<i64> = row.targets.iter().copied().collect();
         let there: BTreeSet<i64> = row.edges.iter().copied().collect();
         if said != wanted || there != wanted {
@@ -251,21 +277,20 @@ impl Look<'_> {
                 said.len(),
                 there.len()
             );
-            let is_whole = referred.iter().all(Option::is_some);
             let wrong = is_whole.then_some(Wrong::Document(row));
             self.find(Kind::Edges, of, what, wrong);
         }
+        own
     }
 
     async fn aliases(&mut self) -> Result<(), DocumentsError> {
         let mut after = (i32::MIN, Uuid::nil());
         loop {
-            let page = check::aliases(self.client, after).await?;
+            let page = check::aliases(self.client, self.statements, after).await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
             after = (last.tenant, last.alias);
-            self.checked.aliases += page.len() as u64;
             for one in page {
                 let wrong = Some(Wrong::Alias(one.tenant, one.alias));
                 let Some((id, body)) = one.document else {
@@ -294,12 +319,11 @@ impl Look<'_> {
     async fn edges(&mut self) -> Result<(), DocumentsError> {
         let mut after = (i32::MIN, i64::MIN, i64::MIN);
         loop {
-            let page = check::edges(self.client, after).await?;
+            let page = check::edges(self.client, self.statements, after).await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
             after = (last.tenant, last.target, last.source);
-            self.checked.edges += page.len() as u64;
             for edge in page.into_iter().filter(|edge| !edge.is_said) {
                 let what = format!(
                     "an edge leads from document number {} to {}, and that one does not refer to it",
@@ -318,19 +342,20 @@ fn drafted(catalogue: &Catalogue, row: &Row) -> Result<Draft, String> {
     draft.map_err(|error| error.to_string())
 }
 
-/// What documents are called and what they refer to, one after the other.
-fn names(drafts: &[(Row, Draft)]) -> (Vec<i32>, Vec<Uuid>) {
+/// What documents are called and what they refer to, each once.
+fn names(drafts: &[(Row, Draft)]) -> HashSet<(i32, Uuid)> {
     let each = drafts.iter().flat_map(|(row, draft)| {
         let own = draft.aliases.iter().map(|alias| alias.0);
         let referred = draft.references.iter().map(|one| one.alias.0);
         own.chain(referred).map(|alias| (row.tenant, alias))
     });
-    each.unzip()
+    each.collect()
 }
 
 /// Mends what is still wrong, now that nobody writes. Returns whether it could.
 async fn mend(
     client: &impl GenericClient,
+    statements: &Statements,
     catalogue: &Catalogue,
     wrong: &Wrong,
 ) -> Result<bool, DocumentsError> {
@@ -339,31 +364,29 @@ async fn mend(
         Wrong::Edge(edge) => check::forget_edge(client, edge).await?,
         Wrong::Document(row) => {
             let place = (row.tenant, row.collection, row.number);
-            let Some(row) = check::document(client, place).await? else {
+            let Some(row) = check::document(client, statements, place).await? else {
                 return Ok(true);
             };
             let Ok(draft) = drafted(catalogue, &row) else {
                 return Ok(false);
             };
             let drafts = [(row, draft)];
-            let (tenants, aliases) = names(&drafts);
+            let (tenants, aliases): (Vec<_>, Vec<_>) = names(&drafts).into_iter().unzip();
             let [(row, draft)] = drafts;
-            let found = check::called(client, &tenants, &aliases).await?;
-            let (own, referred) = found.split_at(draft.aliases.len());
-            let is_own = |found: &Option<(i32, i64)>| {
-                found.is_none_or(|found| found == (row.collection, row.number))
+            let called = check::called(client, &statements.called, &tenants, &aliases).await?;
+            let own: Vec<Uuid> = draft.aliases.iter().map(|alias| alias.0).collect();
+            let is_own = |alias: &Uuid| {
+                let found = called.get(&(row.tenant, *alias));
+                found.is_none_or(|found| *found == (row.collection, row.number))
             };
-            if !own.iter().all(is_own) || referred.iter().any(Option::is_none) {
+            let referred = draft.references.iter();
+            let referred = referred.map(|one| called.get(&(row.tenant, one.alias.0)));
+            let targets: Option<BTreeSet<i64>> = referred.map(|found| Some(found?.1)).collect();
+            let Some(targets) = targets.filter(|_| own.iter().all(is_own)) else {
                 return Ok(false);
-            }
-            let targets: BTreeSet<i64> = referred
-                .iter()
-                .flatten()
-                .map(|(_, number)| *number)
-                .collect();
+            };
             let targets: Vec<i64> = targets.into_iter().collect();
-            let names = &aliases[..draft.aliases.len()];
-            check::mend(client, &row, names, &targets).await?;
+            check::mend(client, &row, &own, &targets).await?;
         }
     }
     Ok(true)

@@ -1,10 +1,47 @@
 //! What belongs together, page by page, for whoever looks whether it agrees.
 
-use egret_postgres::tokio_postgres::{Error as PgError, GenericClient};
+use std::collections::HashMap;
+
+use egret_postgres::tokio_postgres::{
+    Client, Error as PgError, GenericClient, Statement, ToStatement,
+};
+use futures_util::future::try_join_all;
 use uuid::Uuid;
 
 /// Rows of a page.
 pub const PAGE: i64 = 1_000;
+
+/// The statements of pages, prepared: each has a plan for every partition.
+pub struct Statements {
+    documents: Statement,
+    document: Statement,
+    /// Of [`called`].
+    pub called: Statement,
+    aliases: Statement,
+    edges: Statement,
+}
+
+impl Statements {
+    /// For a session.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn prepare(client: &Client) -> Result<Self, PgError> {
+        let sql = [documents_sql(), document_sql()];
+        let sql = sql.iter().map(String::as_str);
+        let each = sql.chain([CALLED, ALIASES, EDGES]);
+        let prepared = try_join_all(each.map(|sql| client.prepare(sql))).await?;
+        let [documents, document, called, aliases, edges] =
+            prepared.try_into().expect("as many as were prepared");
+        Ok(Self {
+            documents,
+            document,
+            called,
+            aliases,
+            edges,
+        })
+    }
+}
 
 /// A document with the edges that lead from it to what it says it refers to.
 #[derive(Clone, Debug)]
@@ -30,21 +67,31 @@ const DOCUMENTS: &str = "SELECT d.tenant_id, d.collection_id, d.number, d.id, d.
                  ON e.tenant_id = d.tenant_id AND e.target = t.target AND e.source = d.number AND e.collection_id = d.collection_id) \
          FROM egret.document AS d";
 
+fn documents_sql() -> String {
+    format!(
+        "{DOCUMENTS} WHERE (d.tenant_id, d.collection_id, d.number) > ($1, $2, $3) \
+         ORDER BY d.tenant_id, d.collection_id, d.number LIMIT $4"
+    )
+}
+
+fn document_sql() -> String {
+    format!("{DOCUMENTS} WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number = $3")
+}
+
 /// Documents after one, by tenants, collections and numbers.
 ///
 /// # Errors
 /// What the server says.
 pub async fn documents(
     client: &impl GenericClient,
-    after: (i32, i32, i64),
+    statements: &Statements,
+    (tenant, collection, number): (i32, i32, i64),
 ) -> Result<Vec<Row>, PgError> {
-    let sql = format!(
-        "{DOCUMENTS} WHERE (d.tenant_id, d.collection_id, d.number) > ($1, $2, $3) \
-         ORDER BY d.tenant_id, d.collection_id, d.number LIMIT $4"
-    );
-    let (tenant, collection, number) = after;
     let rows = client
-        .query(&sql, &[&tenant, &collection, &number, &PAGE])
+        .query(
+            &statements.documents,
+            &[&tenant, &collection, &number, &PAGE],
+        )
         .await?;
     Ok(rows.iter().map(of).collect())
 }
@@ -55,12 +102,11 @@ pub async fn documents(
 /// What the server says.
 pub async fn document(
     client: &impl GenericClient,
+    statements: &Statements,
     (tenant, collection, number): (i32, i32, i64),
 ) -> Result<Option<Row>, PgError> {
-    let sql =
-        format!("{DOCUMENTS} WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number = $3");
     let found = client
-        .query_opt(&sql, &[&tenant, &collection, &number])
+        .query_opt(&statements.document, &[&tenant, &collection, &number])
         .await?;
     Ok(found.as_ref().map(of))
 }
@@ -77,25 +123,43 @@ fn of(row: &egret_postgres::tokio_postgres::Row) -> Row {
     }
 }
 
-/// Who is called so, by tenants and aliases: of each the collection and the number.
+/// The statement of [`called`], for a session that asks once.
+pub const CALLED: &str = "SELECT a.tenant_id, a.alias, a.collection_id, a.number \
+         FROM unnest($1::integer[], $2::uuid[]) AS w (tenant_id, alias) \
+         CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a";
+
+/// Who is called so: tenants and aliases, with the collections and numbers of their documents.
+pub type Called = HashMap<(i32, Uuid), (i32, i64)>;
+
+/// Who is called so, by tenants and aliases.
 ///
 /// # Errors
 /// What the server says.
 pub async fn called(
     client: &impl GenericClient,
+    statement: &(impl ToStatement + ?Sized + Sync + Send),
     tenants: &[i32],
     aliases: &[Uuid],
-) -> Result<Vec<Option<(i32, i64)>>, PgError> {
-    let sql = "SELECT w.place::integer, a.collection_id, a.number \
-         FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
-         CROSS JOIN LATERAL (SELECT * FROM egret.document_alias AS a WHERE a.tenant_id = w.tenant_id AND a.alias = w.alias OFFSET 0) AS a";
-    let mut all = vec![None; aliases.len()];
-    for row in client.query(sql, &[&tenants, &aliases]).await? {
-        let place: i32 = row.get(0);
-        let place = usize::try_from(place - 1).expect("places are counted from one");
-        all[place] = Some((row.get(1), row.get(2)));
-    }
-    Ok(all)
+) -> Result<Called, PgError> {
+    let rows = client.query(statement, &[&tenants, &aliases]).await?;
+    let each = rows
+        .iter()
+        .map(|row| ((row.get(0), row.get(1)), (row.get(2), row.get(3))));
+    Ok(each.collect())
+}
+
+/// How many aliases and edges there are.
+///
+/// # Errors
+/// What the server says.
+pub async fn counts(client: &impl GenericClient) -> Result<(u64, u64), PgError> {
+    // All rows of tables: what a session that looks up single ones has no use for.
+    let settings = "SET LOCAL enable_seqscan = on; SET LOCAL max_parallel_workers_per_gather = 2";
+    client.batch_execute(settings).await?;
+    let sql = "SELECT (SELECT count(*) FROM egret.document_alias), (SELECT count(*) FROM egret.document_edge)";
+    let row = client.query_one(sql, &[]).await?;
+    let count = |at: usize| row.get::<_, i64>(at).cast_unsigned();
+    Ok((count(0), count(1)))
 }
 
 /// An alias, and the document that it is of, if there is one.
@@ -111,19 +175,23 @@ pub struct Alias {
     pub document: Option<(Uuid, String)>,
 }
 
+const ALIASES: &str = "SELECT a.tenant_id, a.alias, a.collection_id, d.id, d.body::text \
+         FROM (SELECT * FROM egret.document_alias WHERE (tenant_id, alias) > ($1, $2) ORDER BY tenant_id, alias LIMIT $3) AS a \
+         LEFT JOIN egret.document AS d ON d.tenant_id = a.tenant_id AND d.collection_id = a.collection_id AND d.number = a.number \
+         ORDER BY a.tenant_id, a.alias";
+
 /// Aliases after one, by tenants and themselves.
 ///
 /// # Errors
 /// What the server says.
 pub async fn aliases(
     client: &impl GenericClient,
+    statements: &Statements,
     (tenant, alias): (i32, Uuid),
 ) -> Result<Vec<Alias>, PgError> {
-    let sql = "SELECT a.tenant_id, a.alias, a.collection_id, d.id, d.body::text \
-         FROM (SELECT * FROM egret.document_alias WHERE (tenant_id, alias) > ($1, $2) ORDER BY tenant_id, alias LIMIT $3) AS a \
-         LEFT JOIN egret.document AS d ON d.tenant_id = a.tenant_id AND d.collection_id = a.collection_id AND d.number = a.number \
-         ORDER BY a.tenant_id, a.alias";
-    let rows = client.query(sql, &[&tenant, &alias, &PAGE]).await?;
+    let rows = client
+        .query(&statements.aliases, &[&tenant, &alias, &PAGE])
+        .await?;
     let each = rows.iter().map(|row| Alias {
         tenant: row.get(0),
         alias: row.get(1),
@@ -146,21 +214,23 @@ pub struct Edge {
     pub is_said: bool,
 }
 
+const EDGES: &str = "SELECT e.tenant_id, e.target, e.source, coalesce(e.target = ANY (d.targets), false) \
+         FROM (SELECT * FROM egret.document_edge WHERE (tenant_id, target, source) > ($1, $2, $3) \
+             ORDER BY tenant_id, target, source LIMIT $4) AS e \
+         LEFT JOIN egret.document AS d ON d.tenant_id = e.tenant_id AND d.collection_id = e.collection_id AND d.number = e.source \
+         ORDER BY e.tenant_id, e.target, e.source";
+
 /// Edges after one, by tenants, targets and sources.
 ///
 /// # Errors
 /// What the server says.
 pub async fn edges(
     client: &impl GenericClient,
+    statements: &Statements,
     (tenant, target, source): (i32, i64, i64),
 ) -> Result<Vec<Edge>, PgError> {
-    let sql = "SELECT e.tenant_id, e.target, e.source, coalesce(e.target = ANY (d.targets), false) \
-         FROM (SELECT * FROM egret.document_edge WHERE (tenant_id, target, source) > ($1, $2, $3) \
-             ORDER BY tenant_id, target, source LIMIT $4) AS e \
-         LEFT JOIN egret.document AS d ON d.tenant_id = e.tenant_id AND d.collection_id = e.collection_id AND d.number = e.source \
-         ORDER BY e.tenant_id, e.target, e.source";
     let rows = client
-        .query(sql, &[&tenant, &target, &source, &PAGE])
+        .query(&statements.edges, &[&tenant, &target, &source, &PAGE])
         .await?;
     let each = rows.iter().map(|row| Edge {
         tenant: row.get(0),

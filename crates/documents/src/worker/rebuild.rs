@@ -204,16 +204,20 @@ impl<'a> Rebuild<'a> {
         if rebuild::name(self.transaction, collection, &named).await? == 0 {
             return Ok(());
         }
-        let called = check::called(self.transaction, &named.tenants, &named.aliases).await?;
-        let mut called = called.into_iter();
+        let called = check::called(
+            self.transaction,
+            check::CALLED,
+            &named.tenants,
+            &named.aliases,
+        )
+        .await?;
         for (row, draft) in drafts {
             let own = (collection.0, row.id.number());
-            let mut all = called.by_ref().take(draft.aliases.len());
-            if all.any(|found| found != Some(own)) {
+            let mut all = draft.aliases.iter();
+            if all.any(|alias| called.get(&(row.tenant, alias.0)) != Some(&own)) {
                 self.offending
                     .add(row.id, &"another document has its identity");
             }
-            all.for_each(drop);
         }
         Ok(())
     }
@@ -228,13 +232,14 @@ impl<'a> Rebuild<'a> {
             aliases.map(|alias| (row.tenant, alias))
         });
         let (tenants, aliases): (Vec<i32>, Vec<Uuid>) = each.unzip();
-        let called = check::called(self.transaction, &tenants, &aliases).await?;
-        let mut called = called.into_iter();
+        let called = check::called(self.transaction, check::CALLED, &tenants, &aliases).await?;
         let mut referring = Referring::default();
         for (row, draft) in drafts {
-            let found = called.by_ref().take(draft.references.len());
-            let found: Vec<Option<i64>> =
-                found.map(|found| found.map(|(_, number)| number)).collect();
+            let found = draft.references.iter().map(|one| {
+                let (_, number) = called.get(&(row.tenant, one.alias.0))?;
+                Some(*number)
+            });
+            let found: Vec<Option<i64>> = found.collect();
             match targets(&found) {
                 Ok(targets) => referring.push(&row, &targets),
                 Err(missing) => {

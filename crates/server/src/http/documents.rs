@@ -165,7 +165,7 @@ async fn get_collection(
     Whose(asking): Whose,
     Path(name): Path<String>,
 ) -> Result<Json<Collection>, Problem> {
-    let name = request::collection(name)?;
+    let name = request::collection("path", &name)?;
     let found = documents
         .collection(&asking, &name)
         .await

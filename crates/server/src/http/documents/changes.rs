@@ -49,7 +49,10 @@ pub(super) struct Start {
 impl Start {
     fn following(self) -> Result<Following, RequestError> {
         Ok(Following {
-            collection: self.collection.map(collection).transpose()?,
+            collection: self
+                .collection
+                .map(|name| collection("query", &name))
+                .transpose()?,
             after: self.after,
         })
     }

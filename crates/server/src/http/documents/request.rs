@@ -173,10 +173,10 @@ pub(super) fn refused(place: &'static str, message: impl Into<String>) -> Reques
     }
 }
 
-/// The name of a collection.
-pub(super) fn collection(name: String) -> Result<CollectionName, RequestError> {
+/// The name of a collection, and which part of the request it stands in.
+pub(super) fn collection(place: &'static str, name: &str) -> Result<CollectionName, RequestError> {
     name.parse()
-        .map_err(|message: String| refused("path", message))
+        .map_err(|message: String| refused(place, message))
 }
 
 /// The document that a path names.
@@ -189,7 +189,7 @@ impl<S: Send + Sync> FromRequestParts<S> for At {
         let crate::extract::Path((name, id)): crate::extract::Path<(String, String)> =
             crate::extract::Path::from_request_parts(parts, state).await?;
         Ok(Self(
-            collection(name)?,
+            collection("path", &name)?,
             document(&id).map_err(|message| refused("path", message))?,
         ))
     }
@@ -213,7 +213,7 @@ impl<S: Send + Sync> FromRequestParts<S> for In {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let crate::extract::Path(name): crate::extract::Path<String> =
             crate::extract::Path::from_request_parts(parts, state).await?;
-        Ok(Self(collection(name)?))
+        Ok(Self(collection("path", &name)?))
     }
 }
 

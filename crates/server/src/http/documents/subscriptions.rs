@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::Place;
 use super::answer::{moment, problem};
-use super::request::{In, Whose, collection};
+use super::request::{In, Whose};
 use crate::access::Caller;
 use crate::error::RequestError;
 use crate::extract::Json;
@@ -177,9 +177,15 @@ pub(super) async fn put_document_subscription(
     if let Some(there) = named(&documents, &asking, &name).await? {
         caller.require(scope(&there.destination))?;
     }
+    let of = request.collection.map(|name| {
+        name.parse().map_err(|message| RequestError::JsonInvalid {
+            field: "collection".to_owned(),
+            message,
+        })
+    });
     let wanted = Subscribing {
         name,
-        collection: request.collection.map(collection).transpose()?,
+        collection: of.transpose()?,
         destination,
         after: request.after,
     };
