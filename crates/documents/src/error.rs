@@ -302,8 +302,11 @@ impl From<PostgresError> for DocumentsError {
 
 impl From<DatabasesError> for DocumentsError {
     fn from(error: DatabasesError) -> Self {
-        Self::Database {
-            reason: error.to_string(),
+        match error {
+            DatabasesError::Postgres(error) => error.into(),
+            DatabasesError::Unknown { .. } | DatabasesError::Several { .. } => Self::Database {
+                reason: error.to_string(),
+            },
         }
     }
 }

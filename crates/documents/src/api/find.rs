@@ -20,6 +20,8 @@ use crate::store::write::Place;
 /// What somebody looks for.
 #[derive(Clone, Debug, Default)]
 pub struct Find {
+    /// The identity of the one that is looked for, as JSON: an object that has it where documents do.
+    pub identity: Option<String>,
     /// Conditions, as `core::query` reads them.
     pub filters: Vec<String>,
     /// A path, with `-` before it where the largest comes first.
@@ -96,6 +98,12 @@ impl Documents {
     ) -> Result<Page, DocumentsError> {
         let kept = self.kept(caller).await?;
         let declared = kept.declared(caller, Action::Read, collection)?;
+        if let Some(identity) = &find.identity {
+            let tenant = self.tenant(&kept, &caller.tenant).await?;
+            return self
+                .find_named(caller, (&kept, tenant), &declared, (identity, find))
+                .await;
+        }
         let definition = declared.collection.definition();
         let wording = Wording {
             filters: &find.filters,
@@ -209,7 +217,7 @@ impl Documents {
     }
 
     /// What of documents is wanted.
-    async fn shaped(
+    pub(super) async fn shaped(
         &self,
         caller: &Caller,
         kept: &Kept,

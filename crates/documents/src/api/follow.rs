@@ -137,8 +137,12 @@ impl Kept {
                 if changes.items.len() == limit {
                     return changes;
                 }
-                changes.position = position;
                 let declared = catalogue.by_number(collection);
+                if declared.is_none() && of == tenant.0 {
+                    // Another Egret has just declared it, and this one will know of it in a moment.
+                    return changes;
+                }
+                changes.position = position;
                 let (Some(declared), Some(kind)) = (declared, ChangeKind::of(kind)) else {
                     continue;
                 };

@@ -10,7 +10,7 @@ use super::{Caller, Documents};
 use crate::core::collection::Draft;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, DocumentId};
-use crate::store::check::{self, Called, Edge, Row, Statements};
+use crate::store::check::{self, Alias, Called, Edge, Row, Statements};
 use crate::store::owner;
 use crate::worker::catalogue::Catalogue;
 use crate::worker::session::SETTINGS;
@@ -87,7 +87,7 @@ impl Kind {
 
 /// What is to be mended.
 enum Wrong {
-    Document(Row),
+    Document((i32, i32, i64)),
     Alias(i32, Uuid),
     Edge(Edge),
 }
@@ -105,7 +105,8 @@ impl Documents {
         let statements = Statements::prepare(&client).await?;
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         client.batch_execute(begin).await?;
-        let catalogue = kept.keeper.writer.catalogue();
+        // As they are in the state that is looked at.
+        let catalogue = Catalogue::read(&client).await?;
         let mut look = Look {
             client: &client,
             statements: &statements,
@@ -200,7 +201,7 @@ impl Look<'_> {
         let mut page =
             check::documents(self.client, self.statements, (i32::MIN, i32::MIN, i64::MIN)).await?;
         while let Some(last) = page.last() {
-            let after = (last.tenant, last.collection, last.number);
+            let after = last.place();
             self.checked.documents += page.len() as u64;
             // The server reads the next ones meanwhile.
             let (client, statements) = (self.client, self.statements);
@@ -229,13 +230,13 @@ impl Look<'_> {
         let called =
             check::called(self.client, &self.statements.called, &tenants, &aliases).await?;
         for (row, draft) in drafts {
-            met.aliases += self.document(row, &draft, &called);
+            met.aliases += self.document(&row, &draft, &called);
         }
         Ok(())
     }
 
     /// Looks at a document. Returns how many of its names are its own.
-    fn document(&mut self, row: Row, draft: &Draft, called: &Called) -> u64 {
+    fn document(&mut self, row: &Row, draft: &Draft, called: &Called) -> u64 {
         let of = Some((row.collection, row.id));
         let mut own = 0;
         for alias in &draft.aliases {
@@ -246,7 +247,7 @@ impl Look<'_> {
                     self.find(Kind::AliasTaken, of, what, None);
                 }
                 None => {
-                    let wrong = Some(Wrong::Document(row.clone()));
+                    let wrong = Some(Wrong::Document(row.place()));
                     let what = "it is not found by its identity";
                     self.find(Kind::AliasMissing, of, what, wrong);
                 }
@@ -277,7 +278,7 @@ impl Look<'_> {
                 said.len(),
                 there.len()
             );
-            let wrong = is_whole.then_some(Wrong::Document(row));
+            let wrong = is_whole.then_some(Wrong::Document(row.place()));
             self.find(Kind::Edges, of, what, wrong);
         }
         own
@@ -291,27 +292,14 @@ impl Look<'_> {
                 return Ok(());
             };
             after = (last.tenant, last.alias);
-            for one in page {
-                let wrong = Some(Wrong::Alias(one.tenant, one.alias));
-                let Some((id, body)) = one.document else {
-                    let what = "an identity is of a document that is not there";
-                    self.find(Kind::AliasStale, None, what, wrong);
-                    continue;
+            for one in page.iter().filter(|one| is_stale(self.catalogue, one)) {
+                let of = one.document.as_ref().map(|(id, _)| (one.collection, *id));
+                let what = match of {
+                    Some(_) => "it is found by an identity that it does not have",
+                    None => "an identity is of a document that is not there",
                 };
-                let names = self
-                    .catalogue
-                    .by_number(one.collection)
-                    .and_then(|declared| {
-                        let body = serde_json::from_str(&body).ok()?;
-                        declared.names(&body).ok()
-                    });
-                // What is wrong with the body itself has been found before.
-                let Some(names) = names else { continue };
-                if names.iter().all(|name| name.0 != one.alias) {
-                    let what = "it is found by an identity that it does not have";
-                    let of = Some((one.collection, id));
-                    self.find(Kind::AliasStale, of, what, wrong);
-                }
+                let wrong = Some(Wrong::Alias(one.tenant, one.alias));
+                self.find(Kind::AliasStale, of, what, wrong);
             }
         }
     }
@@ -352,6 +340,18 @@ fn names(drafts: &[(Row, Draft)]) -> HashSet<(i32, Uuid)> {
     each.collect()
 }
 
+/// Whether an alias is of no document, or of one that has another identity. Of one that cannot be read nobody can tell: that is found by itself.
+fn is_stale(catalogue: &Catalogue, one: &Alias) -> bool {
+    let Some((_, body)) = &one.document else {
+        return true;
+    };
+    let names = catalogue.by_number(one.collection).and_then(|declared| {
+        let body = serde_json::from_str(body).ok()?;
+        declared.names(&body).ok()
+    });
+    names.is_some_and(|names| names.iter().all(|name| name.0 != one.alias))
+}
+
 /// Mends what is still wrong, now that nobody writes. Returns whether it could.
 async fn mend(
     client: &impl GenericClient,
@@ -360,11 +360,15 @@ async fn mend(
     wrong: &Wrong,
 ) -> Result<bool, DocumentsError> {
     match wrong {
-        Wrong::Alias(tenant, alias) => check::forget_alias(client, *tenant, *alias).await?,
+        Wrong::Alias(tenant, alias) => {
+            let found = check::alias(client, statements, (*tenant, *alias)).await?;
+            if found.is_some_and(|found| is_stale(catalogue, &found)) {
+                check::forget_alias(client, *tenant, *alias).await?;
+            }
+        }
         Wrong::Edge(edge) => check::forget_edge(client, edge).await?,
-        Wrong::Document(row) => {
-            let place = (row.tenant, row.collection, row.number);
-            let Some(row) = check::document(client, statements, place).await? else {
+        Wrong::Document(place) => {
+            let Some(row) = check::document(client, statements, *place).await? else {
                 return Ok(true);
             };
             let Ok(draft) = drafted(catalogue, &row) else {

@@ -21,6 +21,8 @@ pub struct Imported {
     pub unchanged: u64,
     /// Lines that were refused, by their places from 0 on, and why.
     pub refused: Vec<(usize, DocumentsError)>,
+    /// As which owner.
+    pub epoch: i64,
 }
 
 impl Documents {
@@ -74,6 +76,7 @@ impl Documents {
                 Err(error) => imported.refused.push((place, error)),
             }
         }
+        imported.epoch = kept.keeper.writer.epoch();
         imported.refused.sort_by_key(|(place, _)| *place);
         Ok(imported)
     }

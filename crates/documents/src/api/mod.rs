@@ -7,6 +7,7 @@ mod find;
 mod follow;
 mod fsck;
 mod history;
+mod identity;
 mod import;
 mod look;
 mod patch;
@@ -91,7 +92,6 @@ struct Kept {
     follower: Arc<Follower>,
     teller: Arc<Teller>,
     patches: patch::Turns,
-    tenants: Mutex<BTreeMap<String, TenantId>>,
     tasks: Mutex<JoinSet<()>>,
     stopping: watch::Sender<bool>,
 }
@@ -162,13 +162,13 @@ impl Documents {
 
     /// The number of a tenant in a database.
     async fn tenant(&self, kept: &Kept, name: &str) -> Result<TenantId, DocumentsError> {
-        if let Some(known) = lock(&kept.tenants).get(name) {
+        if let Some(known) = kept.keeper.tenants().get(name) {
             return Ok(*known);
         }
         let lent = kept.asker.lend().await?;
         let found = collections::tenant(lent.client(), name).await;
         let tenant = lent.end(found)?;
-        lock(&kept.tenants).insert(name.to_owned(), tenant);
+        kept.keeper.tenants().insert(name.to_owned(), tenant);
         Ok(tenant)
     }
 
@@ -217,7 +217,6 @@ impl Documents {
         };
         let client = databases.client(database).await?;
         let catalogue = Arc::new(Catalogue::read(&client).await?);
-        let tenants = collections::tenants(&client).await?;
         let mut all = lock(&inner.kept);
         let known = all.get(database);
         if let Some(kept) = known.filter(|kept| kept.keeper.standing() != Standing::Gone) {
@@ -236,7 +235,6 @@ impl Documents {
             reader: Arc::new(reader),
             asker: Asker::new(database, databases.clone(), config),
             patches: patch::Turns::new(),
-            tenants: Mutex::new(tenants),
             tasks: Mutex::default(),
             stopping: watch::Sender::new(false),
         });

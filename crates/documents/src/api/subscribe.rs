@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::{Caller, Documents};
-use crate::core::rights::Action;
+use crate::core::rights::{Action, Reach};
 use crate::error::DocumentsError;
 use crate::model::CollectionName;
 use crate::store::subscriptions::{self, Destination};
@@ -98,7 +98,9 @@ impl Documents {
             caller.rights.may(Action::Read, collection.name())
                 && caller.rights.is_whole(collection.definition())
         });
-        if !is_seen {
+        // Others may be declared later.
+        let is_limited = wanted.collection.is_none() && caller.rights.read != Reach::All;
+        if !is_seen || is_limited {
             return Err(DocumentsError::AccessDenied {
                 what: "the token does not see all documents whose changes would be told".to_owned(),
             });

@@ -120,6 +120,12 @@ impl Asked {
         if let What::Put(_, draft) | What::Restore(_, draft, _) = &mut self.what {
             // It was not too large when it came.
             **draft = declared.collection.take(&draft.body, usize::MAX)?;
+            let definition = declared.collection.definition();
+            if let Some(claim) = self.rights.missing(definition, &draft.body) {
+                return Err(DocumentsError::AccessDenied {
+                    what: format!("the token lacks the claim `{claim}` for this document"),
+                });
+            }
         }
         self.declared = declared;
         Ok(())

@@ -226,7 +226,8 @@ fn list(collection: &Collection) -> Value {
             paths.join(", ")
         )),
     };
-    let mut taken = parameters::of_query(query);
+    let mut taken = vec![parameters::identity(&collection.definition().identity)];
+    taken.extend(parameters::of_query(query));
     taken.extend(parameters::embed(collection));
     taken.extend(with(&[
         parameters::FIELDS,

@@ -18,6 +18,7 @@ pub struct Statements {
     /// Of [`called`].
     pub called: Statement,
     aliases: Statement,
+    alias: Statement,
     edges: Statement,
 }
 
@@ -27,17 +28,18 @@ impl Statements {
     /// # Errors
     /// What the server says.
     pub async fn prepare(client: &Client) -> Result<Self, PgError> {
-        let sql = [documents_sql(), document_sql()];
+        let sql = [documents_sql(), document_sql(), aliases_sql(), alias_sql()];
         let sql = sql.iter().map(String::as_str);
-        let each = sql.chain([CALLED, ALIASES, EDGES]);
+        let each = sql.chain([CALLED, EDGES]);
         let prepared = try_join_all(each.map(|sql| client.prepare(sql))).await?;
-        let [documents, document, called, aliases, edges] =
+        let [documents, document, aliases, alias, called, edges] =
             prepared.try_into().expect("as many as were prepared");
         Ok(Self {
             documents,
             document,
             called,
             aliases,
+            alias,
             edges,
         })
     }
@@ -60,6 +62,13 @@ pub struct Row {
     pub targets: Vec<i64>,
     /// To which of them there is an edge.
     pub edges: Vec<i64>,
+}
+
+impl Row {
+    /// Its key: tenant, collection and number.
+    pub fn place(&self) -> (i32, i32, i64) {
+        (self.tenant, self.collection, self.number)
+    }
 }
 
 const DOCUMENTS: &str = "SELECT d.tenant_id, d.collection_id, d.number, d.id, d.body::text, d.targets, \
@@ -175,10 +184,48 @@ pub struct Alias {
     pub document: Option<(Uuid, String)>,
 }
 
-const ALIASES: &str = "SELECT a.tenant_id, a.alias, a.collection_id, d.id, d.body::text \
-         FROM (SELECT * FROM egret.document_alias WHERE (tenant_id, alias) > ($1, $2) ORDER BY tenant_id, alias LIMIT $3) AS a \
+fn aliases_of(some: &str) -> String {
+    format!(
+        "SELECT a.tenant_id, a.alias, a.collection_id, d.id, d.body::text \
+         FROM (SELECT * FROM egret.document_alias WHERE {some}) AS a \
          LEFT JOIN egret.document AS d ON d.tenant_id = a.tenant_id AND d.collection_id = a.collection_id AND d.number = a.number \
-         ORDER BY a.tenant_id, a.alias";
+         ORDER BY a.tenant_id, a.alias"
+    )
+}
+
+fn aliases_sql() -> String {
+    aliases_of("(tenant_id, alias) > ($1, $2) ORDER BY tenant_id, alias LIMIT $3")
+}
+
+fn alias_sql() -> String {
+    aliases_of("tenant_id = $1 AND alias = $2")
+}
+
+/// An alias, if there is one.
+///
+/// # Errors
+/// What the server says.
+pub async fn alias(
+    client: &impl GenericClient,
+    statements: &Statements,
+    (tenant, alias): (i32, Uuid),
+) -> Result<Option<Alias>, PgError> {
+    let found = client
+        .query_opt(&statements.alias, &[&tenant, &alias])
+        .await?;
+    Ok(found.as_ref().map(Alias::of))
+}
+
+impl Alias {
+    fn of(row: &egret_postgres::tokio_postgres::Row) -> Self {
+        Self {
+            tenant: row.get(0),
+            alias: row.get(1),
+            collection: row.get(2),
+            document: row.get::<_, Option<Uuid>>(3).map(|id| (id, row.get(4))),
+        }
+    }
+}
 
 /// Aliases after one, by tenants and themselves.
 ///
@@ -192,13 +239,7 @@ pub async fn aliases(
     let rows = client
         .query(&statements.aliases, &[&tenant, &alias, &PAGE])
         .await?;
-    let each = rows.iter().map(|row| Alias {
-        tenant: row.get(0),
-        alias: row.get(1),
-        collection: row.get(2),
-        document: row.get::<_, Option<Uuid>>(3).map(|id| (id, row.get(4))),
-    });
-    Ok(each.collect())
+    Ok(rows.iter().map(Alias::of).collect())
 }
 
 /// An edge.
@@ -268,7 +309,7 @@ pub async fn forget_edge(client: &impl GenericClient, edge: &Edge) -> Result<(),
         .map(drop)
 }
 
-/// A document is called so, and refers to these, each once.
+/// A document is called so, and refers to these, each once, and to no other that is noted with it.
 ///
 /// # Errors
 /// What the server says, and that another one is called so.
@@ -292,8 +333,14 @@ pub async fn mend(
     client
         .execute(referring, &[tenant, collection, number, &targets])
         .await?;
+    let over = "DELETE FROM egret.document_edge WHERE tenant_id = $1 AND source = $2 AND target = ANY ($3) AND target <> ALL ($4)";
+    client
+        .execute(over, &[tenant, number, &row.targets, &targets])
+        .await?;
     let edges = "INSERT INTO egret.document_edge (tenant_id, collection_id, target, source) \
-         SELECT $1, $2, target, $3 FROM unnest($4::bigint[]) AS t (target) ON CONFLICT DO NOTHING";
+         SELECT $1, $2, target, $3 FROM unnest($4::bigint[]) AS t (target) \
+         ON CONFLICT (tenant_id, target, source) DO UPDATE SET collection_id = excluded.collection_id \
+         WHERE document_edge.collection_id <> excluded.collection_id";
     client
         .execute(edges, &[tenant, collection, number, &targets])
         .await

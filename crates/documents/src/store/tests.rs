@@ -84,6 +84,9 @@ async fn what_looks_for_one_row_looks_into_one_partition_by_an_index() {
         assert_eq!(count(read::REFERRERS, named).await, 2);
         assert_eq!(count(&read::referring_sql(), "1, 3, 0, 1").await, 2);
         assert_eq!(count(read::ANSWERS, alias).await, 1);
+        // What a group of writes asks together: the first two, and names once more.
+        let all = format!("{alias}, '{{1}}', '{{1}}', '{{5}}', {alias}");
+        assert!(count(&read::look_sql(), &all).await <= 3);
         assert_eq!(count(read::DELETED, "'{1}', '{1}', '{5}'").await, 1);
     }
 }

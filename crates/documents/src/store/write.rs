@@ -27,11 +27,16 @@ pub struct Writes {
     checked: Checked,
     kept: Kept,
     back: Places,
+    back_kept: Vec<bool>,
     aliases: Aliases,
     gone_aliases: GoneAliases,
     edges: Edges,
     edge_collections: Vec<i32>,
     gone_edges: Edges,
+    /// By which of the writes each goes.
+    gone_edge_places: Vec<i32>,
+    /// Which of the writes it is.
+    place: i32,
     told: Told,
     requests: Requests,
 }
@@ -71,6 +76,8 @@ impl Places {
 struct Checked {
     tenants: Vec<i32>,
     numbers: Vec<i64>,
+    /// Which of the writes each is.
+    places: Vec<i32>,
 }
 
 /// What became of a group.
@@ -180,6 +187,11 @@ impl Writes {
         self.must_last = true;
     }
 
+    /// Whether it is.
+    pub fn is_to_last(&self) -> bool {
+        self.must_last
+    }
+
     /// A new document, or one that was gone, from this version on.
     pub fn create(
         &mut self,
@@ -219,6 +231,7 @@ impl Writes {
             .filter(|target| !content.targets.contains(target))
         {
             self.gone_edges.push(tenant, *target, number);
+            self.gone_edge_places.push(self.place);
         }
         self.changed.push((tenant, collection), number, content);
     }
@@ -228,13 +241,20 @@ impl Writes {
         self.gone.push((tenant, collection), number);
         for target in targets {
             self.gone_edges.push(tenant, *target, number);
+            self.gone_edge_places.push(self.place);
         }
+    }
+
+    /// Another write begins: what goes by those before it holds up nothing.
+    pub fn begin(&mut self) {
+        self.place += 1;
     }
 
     /// A document that is to go does so only if nobody refers to it but itself.
     pub fn check(&mut self, tenant: TenantId, number: i64) {
         self.checked.tenants.push(tenant.0);
         self.checked.numbers.push(number);
+        self.checked.places.push(self.place);
     }
 
     /// What a document has been until now is kept, as its collection says: it changes, or is deleted. Of one that is deleted for good nothing is.
@@ -258,9 +278,10 @@ impl Writes {
         }
     }
 
-    /// A document that was gone is there again.
-    pub fn back(&mut self, place: Place, number: i64) {
+    /// A document that was gone is there again; what it was is kept, if its collection keeps that.
+    pub fn back(&mut self, place: Place, number: i64, history: History) {
         self.back.push(place, number);
+        self.back_kept.push(history.versions > 0);
     }
 
     /// A request is answered so from now on.
@@ -331,7 +352,7 @@ impl Writes {
         })
     }
 
-    fn of_documents(&self) -> [&(dyn ToSql + Sync); 24] {
+    fn of_documents(&self) -> [&(dyn ToSql + Sync); 25] {
         let (new, changed, gone) = (&self.new, &self.changed, &self.gone);
         [
             &new.tenants,
@@ -358,10 +379,11 @@ impl Writes {
             &gone.numbers,
             &self.checked.tenants,
             &self.checked.numbers,
+            &self.checked.places,
         ]
     }
 
-    fn of_the_past(&self) -> [&(dyn ToSql + Sync); 9] {
+    fn of_the_past(&self) -> [&(dyn ToSql + Sync); 10] {
         let (kept, back) = (&self.kept, &self.back);
         [
             &kept.places.tenants,
@@ -373,10 +395,11 @@ impl Writes {
             &back.tenants,
             &back.collections,
             &back.numbers,
+            &self.back_kept,
         ]
     }
 
-    fn of_names_and_edges(&self) -> [&(dyn ToSql + Sync); 13] {
+    fn of_names_and_edges(&self) -> [&(dyn ToSql + Sync); 14] {
         let (named, gone_names) = (&self.aliases, &self.gone_aliases);
         let (edges, gone_edges) = (&self.edges, &self.gone_edges);
         [
@@ -393,6 +416,7 @@ impl Writes {
             &gone_edges.tenants,
             &gone_edges.targets,
             &gone_edges.sources,
+            &self.gone_edge_places,
         ]
     }
 
@@ -416,7 +440,7 @@ impl Writes {
 }
 
 /// Parameters of `egret.document_write`.
-const PARAMETERS: usize = 62;
+const PARAMETERS: usize = 65;
 
 /// The statement of [`Writes::run`].
 pub fn write_sql() -> String {

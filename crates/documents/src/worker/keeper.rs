@@ -1,6 +1,7 @@
 //! The documents of one database: whether this Egret is the one that writes them, and the sessions by which it does.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use egret_postgres::Databases;
@@ -15,6 +16,7 @@ use super::session::Session;
 use super::writer::{Ended, FoundOut, Unknown, Writer};
 use crate::config::DocumentsConfig;
 use crate::error::DocumentsError;
+use crate::model::TenantId;
 use crate::store::owner::{self, Holder, Ownership, has_written, own};
 use crate::store::{collections, install};
 
@@ -49,6 +51,8 @@ pub struct Keeper {
     databases: Databases,
     config: DocumentsConfig,
     standing: watch::Sender<Standing>,
+    /// The tenants that are known.
+    tenants: Mutex<BTreeMap<String, TenantId>>,
 }
 
 /// What an Egret keeps that does not write.
@@ -73,7 +77,13 @@ impl Keeper {
             databases,
             config,
             standing: watch::Sender::new(Standing::Unknown),
+            tenants: Mutex::default(),
         }
+    }
+
+    /// The tenants that are known, by their names. They are forgotten when sessions are lost: the database may be another by then.
+    pub fn tenants(&self) -> MutexGuard<'_, BTreeMap<String, TenantId>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this Egret writes here.
@@ -102,7 +112,7 @@ impl Keeper {
                     let database = &self.database;
                     tracing::warn!(%error, database, "documents cannot be written");
                     if self.is_gone().await {
-                        self.writer.give_up(&error);
+                        self.writer.close(&error);
                         self.standing.send_replace(Standing::Gone);
                         break;
                     }
@@ -121,7 +131,7 @@ impl Keeper {
                 () = tokio::time::sleep(patience) => {}
             }
         }
-        self.writer.give_up(&DocumentsError::Stopping);
+        self.writer.close(&DocumentsError::Stopping);
     }
 
     /// Whether the database has no documents any more, or is itself gone.
@@ -139,6 +149,7 @@ impl Keeper {
         unknown: &mut Vec<Unknown>,
         stopping: watch::Receiver<bool>,
     ) -> Result<(), DocumentsError> {
+        self.tenants().clear();
         let session = match standby.session.take() {
             Some(session) if !session.is_closed() => session,
             _ => self.client().await?,
@@ -158,12 +169,20 @@ impl Keeper {
                 return Ok(());
             }
         };
-        // Another Egret may have declared others until now.
+        // Another Egret may have declared others until now, and the database may have been restored.
+        standby.collections = None;
         self.follow(&ownership.session, standby).await?;
-        self.writer.begin(ownership.number, ownership.position);
+        self.writer
+            .begin(ownership.epoch, ownership.number, ownership.position);
         // What was under way has committed by now, or never will: its epoch is over.
         let state = (ownership.epoch, ownership.forgotten);
         self.find_out(&ownership.session, unknown, state).await?;
+        // An epoch that is not over is of a database that was restored to what it was before.
+        for one in unknown.drain(..) {
+            self.writer.found_out(one.steps, FoundOut::TooLate);
+        }
+        // Others may have removed since what has just been found out to be written.
+        self.writer.forget_names();
         self.standing.send_replace(Standing::Owner);
         self.serve(&ownership, unknown, stopping).await
     }

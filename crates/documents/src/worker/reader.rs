@@ -115,6 +115,16 @@ impl Reader {
                 }
             }
         }
+        self.close().await;
+    }
+
+    /// Nobody answers any more.
+    async fn close(&self) {
+        let mut waiting = self.waiting.lock().await;
+        waiting.close();
+        while let Ok(asked) = waiting.try_recv() {
+            _ = asked.reply.send(Err(DocumentsError::Stopping));
+        }
     }
 
     async fn next(&self, together: &mut Vec<Asked>) {

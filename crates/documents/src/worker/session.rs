@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use crate::core::group::Deleted;
 use crate::error::DocumentsError;
+use crate::store::owner::NOTICED;
 use crate::store::read::{self, Answered, Counted, Looked, Seen, Stored};
 use crate::store::write::{self, Outcome, Writes};
 
@@ -14,6 +15,9 @@ use crate::store::write::{self, Outcome, Writes};
 pub(crate) const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
     SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; SET max_parallel_workers_per_gather = 0; SET default_transaction_isolation = 'read committed'; \
     SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0";
+
+/// Who does not ask for less is answered when it has reached the disk, whatever a database or a role has set.
+const FLUSHED: &str = "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) WHERE pg_catalog.current_setting('synchronous_commit') = 'off'";
 
 /// See the module.
 pub struct Session {
@@ -36,6 +40,8 @@ impl Session {
     /// What the server says.
     pub async fn new(client: Client) -> Result<Self, DocumentsError> {
         client.batch_execute(SETTINGS).await?;
+        client.batch_execute(NOTICED).await?;
+        client.batch_execute(FLUSHED).await?;
         let sql = [
             read::by_alias_sql(),
             read::by_number_sql(),

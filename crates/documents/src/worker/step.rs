@@ -160,8 +160,19 @@ impl Step {
         }
     }
 
+    /// Whether it is done by what others wrote before, and is to outlast a crash of the server: then that has to, too.
+    pub fn rests_on_others(&self) -> bool {
+        let is_done = match &self.fate {
+            Fates::Undecided | Fates::Move(_) => false,
+            Fates::Told(told) => told.is_ok(),
+            Fates::Write(_) => true,
+        };
+        is_done && !self.taken.write.manner.is_relaxed
+    }
+
     /// Adds what is written for it.
     pub fn write(&self, writes: &mut Writes) {
+        writes.begin();
         let Manner {
             request,
             is_relaxed,
@@ -237,7 +248,7 @@ fn write(asked: &Asked, met: &Met, fate: &Fate, writes: &mut Writes) {
             }
             let version = first_version(asked);
             if version > 1 {
-                writes.back(place, id.number());
+                writes.back(place, id.number(), history(asked));
             }
             let mut content = content(asked, &draft.text, targets);
             content.creator = met.deleted.as_ref().and_then(|one| one.creator.clone());

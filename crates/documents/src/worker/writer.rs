@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::catalogue::Catalogue;
 use super::ids::Ids;
+use super::lasting::Lasting;
 use super::lookup::{Found, Lookup};
 use super::names::Names;
 use super::rename;
@@ -47,6 +48,9 @@ pub struct Writer {
     pub(super) reached: watch::Sender<i64>,
     /// Whether what is known of the database may be wrong.
     is_distrusted: AtomicBool,
+    pub(super) lasting: Lasting,
+    epoch: AtomicI64,
+    is_closed: AtomicBool,
 }
 
 /// What ends the work of a session.
@@ -101,6 +105,9 @@ impl Writer {
             groups: AtomicI64::new(0),
             reached: watch::Sender::new(0),
             is_distrusted: AtomicBool::new(false),
+            lasting: Lasting::default(),
+            epoch: AtomicI64::new(0),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -173,7 +180,13 @@ impl Writer {
             reply,
             alone: Some(alone),
         };
-        self.schedule().push(Claims::everything(), 1, pending);
+        {
+            let mut schedule = self.schedule();
+            if self.is_closed.load(Ordering::Acquire) {
+                return Err(DocumentsError::Unreachable);
+            }
+            schedule.push(Claims::everything(), 1, pending);
+        }
         self.work.notify_one();
         match given.await {
             Ok(alone) => Ok(alone),
@@ -195,6 +208,9 @@ impl Writer {
         let mut answers = Vec::with_capacity(all.len());
         {
             let mut schedule = self.schedule();
+            if self.is_closed.load(Ordering::Acquire) {
+                return Err(DocumentsError::Unreachable);
+            }
             if schedule.waiting() + count > waiting_max as usize {
                 return Err(DocumentsError::Overloaded { waiting_max });
             }
@@ -226,11 +242,18 @@ impl Writer {
 
     /// Writes go on from here: in a database that has documents up to this number and changes up to this position, and that another Egret may have
     /// written to.
-    pub fn begin(&self, number: i64, position: i64) {
+    pub fn begin(&self, epoch: i64, number: i64, position: i64) {
+        self.epoch.store(epoch, Ordering::Release);
         self.ids.begin_after(number);
         self.names.clear();
         self.reached.send_replace(position);
+        self.lasting.begin();
         self.is_distrusted.store(false, Ordering::Release);
+    }
+
+    /// As which owner it writes, or has written last.
+    pub fn epoch(&self) -> i64 {
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// Nothing more is written before the database has been looked at anew.
@@ -249,6 +272,15 @@ impl Writer {
             let error = error.clone();
             _ = pending.reply.send(Err(Refusal { place: 0, error }));
         }
+    }
+
+    /// The same for good: nobody works here any more.
+    pub fn close(&self, error: &DocumentsError) {
+        {
+            let _schedule = self.schedule();
+            self.is_closed.store(true, Ordering::Release);
+        }
+        self.give_up(error);
     }
 
     /// Carries out group after group, as the owner with this epoch, until it is `ending`.
@@ -337,7 +369,9 @@ impl Writer {
             self.put_back(steps.into_iter().map(|step| step.taken).collect());
             return Err(Ended::Session(error));
         }
-        let (silent, writes): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(Step::is_silent);
+        let (silent, writes): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|step| {
+            step.is_silent() && !(self.lasting.is_behind() && step.rests_on_others())
+        });
         self.finish(silent);
         if writes.is_empty() {
             return Ok(());
@@ -354,39 +388,6 @@ impl Writer {
         let written = self.write_parts(session, epoch, writes).await;
         drop(writing);
         written
-    }
-
-    /// What was asked for when collections had other definitions is read anew, and comes again with what it claims now.
-    fn fit(&self, group: Group) -> Group {
-        let catalogue = self.catalogue();
-        let is_current = |asked: &Asked| {
-            let current = catalogue.by_id(asked.declared.id);
-            current.is_none_or(|current| Arc::ptr_eq(&current, &asked.declared))
-        };
-        let (fitting, stale): (Group, Group) = group
-            .into_iter()
-            .partition(|taken| taken.write.asked.iter().all(is_current));
-        for mut taken in stale {
-            let asked = taken.write.asked.iter_mut();
-            let read = asked.enumerate().try_for_each(|(place, asked)| {
-                let current = catalogue.by_id(asked.declared.id);
-                let read = current.map_or(Ok(()), |current| asked.reread(current));
-                read.map_err(|error| Refusal { place, error })
-            });
-            let mut schedule = self.schedule();
-            match read {
-                Ok(()) => {
-                    let claims = claims(&taken.write.asked, taken.write.manner);
-                    schedule.put_back(taken, claims);
-                }
-                Err(refusal) => {
-                    schedule.release(taken.ticket);
-                    self.metrics.count(Err(&refusal.error));
-                    _ = taken.write.reply.send(Err(refusal));
-                }
-            }
-        }
-        fitting
     }
 
     /// Leaves those out that have to wait after all: they are about documents that others write.
@@ -482,7 +483,7 @@ async fn answered(answer: oneshot::Receiver<Told>) -> Told {
 }
 
 /// What writes claim together, and the request by which they came.
-fn claims(asked: &[Asked], manner: Manner) -> Claims {
+pub(super) fn claims(asked: &[Asked], manner: Manner) -> Claims {
     let mut claims = bundle::claims(asked);
     if let (Some(request), Some(first)) = (manner.request, asked.first()) {
         claims.alone.push(Key::Name(first.tenant, request.key));

@@ -46,6 +46,7 @@ impl Writer {
             self.metrics.write.observe(begun.elapsed().as_secs_f64());
             match written {
                 Ok(Outcome::Written(position)) => {
+                    self.lasting.note(position, writes.is_to_last());
                     self.finish(part);
                     self.reached.send_if_modified(|reached| {
                         let is_further = position > *reached;

@@ -150,3 +150,32 @@ async fn what_conflicts_in_a_batch_is_done_in_its_order() {
     }
     world.stop().await;
 }
+
+#[tokio::test]
+async fn what_goes_first_in_a_batch_holds_up_nothing_after_it() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let each = async |operations| {
+        let done = world.documents.batch_each(&world.caller, operations).await;
+        let done = done.unwrap().into_iter();
+        let told = done.map(|one| match one {
+            Ok(written) => written.done.as_str(),
+            Err(error) => egret_base::Coded::code(&error),
+        });
+        told.collect::<Vec<_>>()
+    };
+    let refer = |to: &str| json!({"number": 1, "origin": to});
+    let jfk = world.made("airports", &json!({"faa": "JFK"})).await.id;
+    world.made("airports", &json!({"faa": "LGA"})).await;
+    let flight = world.made("flights", &refer("JFK")).await.id;
+    // The other way round it is refused.
+    let wrong = vec![delete("airports", jfk), put("flights", &refer("LGA"))];
+    assert_eq!(each(wrong).await, ["still_referenced", "changed"]);
+    world.made("flights", &refer("JFK")).await;
+    let let_go = vec![put("flights", &refer("LGA")), delete("airports", jfk)];
+    assert_eq!(each(let_go).await, ["changed", "removed"]);
+    let lga = world.made("airports", &json!({"faa": "LGA"})).await.id;
+    let all = vec![delete("flights", flight), delete("airports", lga)];
+    assert_eq!(each(all).await, ["removed", "removed"]);
+    world.stop().await;
+}

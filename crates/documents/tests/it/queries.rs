@@ -431,3 +431,45 @@ async fn collections_in_which_somebody_may_do_nothing_are_not_shown() {
     assert_eq!(told(&world.caller).await, (true, true));
     world.stop().await;
 }
+
+#[tokio::test]
+async fn a_document_is_found_by_its_identity() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let jfk = json!({"faa": "JFK", "name": 7});
+    let made = world.made("airports", &jfk).await;
+    let by = |identity: &str| Find {
+        identity: Some(identity.to_owned()),
+        count: Count::Exact,
+        ..Find::default()
+    };
+    let page = world
+        .find("airports", &by(r#"{"faa": "JFK"}"#))
+        .await
+        .unwrap();
+    let ids: Vec<_> = page.items.iter().map(|one| one.stored.id).collect();
+    assert_eq!((ids, page.count), (vec![made.id], Some(1)));
+    let none = world
+        .find("airports", &by(r#"{"faa": "LGA"}"#))
+        .await
+        .unwrap();
+    assert_eq!((none.items.len(), none.count), (0, Some(0)));
+    // Names of another collection are others.
+    let other = world
+        .find("flights", &by(r#"{"number": 1}"#))
+        .await
+        .unwrap();
+    assert!(other.items.is_empty());
+    for wrong in ["{}", "5", "{", r#"{"faa": null}"#, r#"{"faa": ["JFK"]}"#] {
+        assert_eq!(
+            code(world.find("airports", &by(wrong)).await),
+            "query_invalid"
+        );
+    }
+    let both = Find {
+        filters: vec!["/name = 7".to_owned()],
+        ..by(r#"{"faa": "JFK"}"#)
+    };
+    assert_eq!(code(world.find("airports", &both).await), "query_invalid");
+    world.stop().await;
+}

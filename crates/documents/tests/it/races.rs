@@ -9,7 +9,7 @@ use egret_documents::model::{DocumentId, Done};
 use futures_util::future::{join, join_all, join3};
 use serde_json::{Value, json};
 
-use crate::world::{FLIGHTS, World, engine};
+use crate::world::{FLIGHTS, World, code, engine};
 
 /// Clients at a time.
 const CLIENTS: usize = 16;
@@ -337,5 +337,44 @@ fn allowed<T: std::fmt::Debug>(done: Result<T, DocumentsError>, codes: &[&str]) 
             assert!(codes.contains(&code), "{error}");
             None
         }
+    }
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_was_lost_is_done_again_unless_others_wrote_since() {
+    const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ ";
+    for others_wrote in [false, true] {
+        let world = World::new(18).await;
+        world.apply(FLIGHTS).await.unwrap();
+        world.made("airports", &json!({"faa": "JFK"})).await;
+        let mut other = world.database.connect().await;
+        let held = other.transaction().await.unwrap();
+        let hold = "SELECT FROM egret.document_owner FOR UPDATE";
+        held.query_one(hold, &[]).await.unwrap();
+        let lose = async {
+            let writing = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%document_write%'";
+            let end = format!("SELECT count(pg_terminate_backend(pid)) FROM ({writing}) AS p");
+            world.until(&end, 1).await;
+            // The one whose answer was lost takes over from itself.
+            world.until(&format!("{WAITING} 'epoch . 1'"), 1).await;
+            if others_wrote {
+                let write = "UPDATE egret.document_owner SET epoch = epoch + 1";
+                held.batch_execute(write).await.unwrap();
+            }
+            held.commit().await.unwrap();
+        };
+        let lga = json!({"faa": "LGA"});
+        let (told, ()) = join(world.post("airports", &lga), lose).await;
+        match others_wrote {
+            true => assert_eq!(code(told), "unavailable"),
+            false => assert_eq!(told.unwrap().done, Done::Created),
+        }
+        let expected = if others_wrote {
+            Done::Created
+        } else {
+            Done::Unchanged
+        };
+        assert_eq!(world.made("airports", &lga).await.done, expected);
+        world.stop().await;
     }
 }

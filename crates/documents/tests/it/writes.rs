@@ -1,10 +1,14 @@
 //! What is written, and what is refused.
 
+use std::sync::Arc;
+
+use egret_documents::api::Caller;
 use egret_documents::core::decide::{Condition, Etag};
 use egret_documents::model::Done;
+use egret_postgres::tokio_postgres::IsolationLevel;
 use serde_json::json;
 
-use crate::world::{FLIGHTS, World, code};
+use crate::world::{FLIGHTS, World, code, named};
 
 #[tokio::test]
 async fn documents_are_made_changed_and_deleted() {
@@ -137,6 +141,9 @@ async fn an_unchanged_document_writes_nothing() {
         .await;
     let position = "SELECT coalesce(max(position), 0) FROM egret.document_feed";
     let before = world.number(position).await;
+    // Whoever writes anything locks this row, whatever it is.
+    let locked = "SELECT xmax::text::bigint FROM egret.document_owner";
+    let last = world.number(locked).await;
     let same = json!({"name": "Kennedy", "faa": "JFK"});
     world.made("airports", &same).await;
     world
@@ -144,6 +151,25 @@ async fn an_unchanged_document_writes_nothing() {
         .await
         .unwrap();
     assert_eq!(world.number(position).await, before);
+    assert_eq!(world.number(locked).await, last);
+    // What was written without waiting for the disk lasts once somebody who waits for it is told that it is so.
+    let relaxed = Caller {
+        is_relaxed: true,
+        ..world.caller.clone()
+    };
+    let (airports, lga) = (named("airports"), json!({"faa": "LGA"}).to_string());
+    let put = async |caller: &Caller| {
+        let put = world
+            .documents
+            .upsert(caller, &airports, lga.as_bytes(), Condition::Always);
+        put.await.unwrap().done
+    };
+    assert_eq!(put(&relaxed).await, Done::Created);
+    let last = world.number(locked).await;
+    assert_eq!(put(&relaxed).await, Done::Unchanged);
+    assert_eq!(world.number(locked).await, last);
+    assert_eq!(put(&world.caller).await, Done::Unchanged);
+    assert_ne!(world.number(locked).await, last);
     world.stop().await;
 }
 
@@ -188,4 +214,52 @@ async fn whoever_replicates_all_tables_hinders_no_write() {
     world.delete("flights", made.id).await.unwrap();
     world.delete("airports", jfk.id).await.unwrap();
     world.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_looks_at_an_old_state_slows_no_writer() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let mut looking = world.database.connect().await;
+    let snapshot = looking.build_transaction().read_only(true);
+    let snapshot = snapshot.isolation_level(IsolationLevel::RepeatableRead);
+    let snapshot = snapshot.start().await.unwrap();
+    snapshot.query_one("SELECT 1", &[]).await.unwrap();
+    // More versions of the owner's row than a page has room for, if each write left one.
+    for round in 0..500 {
+        let airport = json!({"faa": "JFK", "name": round.to_string()});
+        world.made("airports", &airport).await;
+    }
+    let size = "SELECT pg_relation_size('egret.document_owner')";
+    assert_eq!(world.number(size).await, 8192);
+    snapshot.rollback().await.unwrap();
+    drop(looking);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_that_come_together_are_few_transactions() {
+    const CLIENTS: usize = 64;
+    const WRITES: usize = 20;
+    let world = Arc::new(World::new(18).await);
+    world.apply(FLIGHTS).await.unwrap();
+    world.made("airports", &json!({"faa": "JFK"})).await;
+    let clients = (0..CLIENTS).map(|client| {
+        let world = world.clone();
+        tokio::spawn(async move {
+            for round in 0..WRITES {
+                let flight = json!({"number": client * WRITES + round, "origin": "JFK"});
+                world.made("flights", &flight).await;
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.unwrap();
+    }
+    // Each is a row of the feed, a commit and a flush.
+    let groups = world
+        .number("SELECT count(*) FROM egret.document_feed")
+        .await;
+    assert!(groups * 4 < (CLIENTS * WRITES) as i64, "{groups} groups");
+    Arc::into_inner(world).unwrap().stop().await;
 }

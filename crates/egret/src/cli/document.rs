@@ -132,7 +132,9 @@ Lines that are refused are told at the end, and written with the reasons to --re
 nothing. What the server cannot take at the moment is sent again; when it has taken nothing for five minutes, the import
 is broken off. An import of a file that was broken off goes on where it was, which FILE.progress says. It begins at the
 first line, and says so, when server, database, collection or file are not the same any more, or --refused lacks lines
-that were refused before.";
+that were refused before; while lines wait for others that come later in the file, nothing is noted.
+
+Lines are sent side by side: an identity stands in a file once. Where several lines have the same one, any may be the last.";
 
 /// `egret document import …`
 #[derive(Debug, Args)]
@@ -295,6 +297,9 @@ pub struct PutDocument {
 pub struct QueryDocuments {
     /// The collection
     pub collection: String,
+    /// The identity of one document, as JSON, such as '{"faa": "JFK"}'
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["filters", "sort", "cursor"])]
+    pub identity: Option<String>,
     /// Conditions that all hold, such as '/origin = JFK' or '/delay > 60': a path, one of =, !=, <, <=, >, >=, in, prefix, exists, and a value
     #[arg(value_name = "CONDITION")]
     pub filters: Vec<String>,

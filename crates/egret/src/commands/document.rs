@@ -330,6 +330,7 @@ async fn look(query: cli::QueryDocuments, api: &Api, output: Output) -> Result<(
     let mut add = |name: &str, value: Option<String>| {
         asked.extend(value.map(|value| (name.to_owned(), value)));
     };
+    add("identity", query.identity);
     for filter in query.filters {
         add("filter", Some(filter));
     }

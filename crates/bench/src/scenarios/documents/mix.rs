@@ -1,6 +1,8 @@
 //! The volume mix: what a document refers to is made, then it; it and some of those are changed; it is deleted, then those. Of 22 requests 9 make
 //! documents, 4 change some and 9 delete them.
 
+use std::collections::VecDeque;
+
 use anyhow::Result;
 
 use super::client::Client;
@@ -8,13 +10,16 @@ use super::client::Client;
 /// Of the documents that one refers to, so many are changed besides itself.
 const CHANGED: usize = 3;
 
+/// Of the documents that a client has deleted, so many are looked for at the end: the last ones.
+const GONE_MAX: usize = 1_000;
+
 /// What a client has made, and has not deleted yet.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     /// Collection and id of documents that are there.
     pub(super) there: Vec<(&'static str, String)>,
-    /// And of such as are gone.
-    pub(super) gone: Vec<(&'static str, String)>,
+    /// And of such as are gone, the last ones.
+    pub(super) gone: VecDeque<(&'static str, String)>,
 }
 
 /// What documents look like.
@@ -76,7 +81,6 @@ fn group(code: &str) -> u64 {
 pub(super) fn run(client: &mut Client, shape: Shape, number: u32) -> Result<Left> {
     let mut left = Left::default();
     for round in 0_u64.. {
-        left.gone.clear();
         let own = format!("c{number}-{round}");
         if !cycle(client, shape, &own, &mut left)? {
             break;
@@ -127,6 +131,9 @@ fn cycle(client: &mut Client, shape: Shape, own: &str, left: &mut Left) -> Resul
         };
         let one = left.there.pop();
         left.gone.extend(one.filter(|_| answered.status == 204));
+        if left.gone.len() > GONE_MAX {
+            left.gone.pop_front();
+        }
     }
     Ok(true)
 }
@@ -137,11 +144,11 @@ fn cycle(client: &mut Client, shape: Shape, own: &str, left: &mut Left) -> Resul
 /// When the connection is lost.
 pub(super) fn lost(client: &mut Client, left: &Left) -> Result<u64> {
     let mut lost = 0;
-    for (all, wanted) in [(&left.there, 200), (&left.gone, 404)] {
-        for (collection, id) in all {
-            let answered = client.send("GET", &format!("documents/{collection}/{id}"), "")?;
-            lost += u64::from(answered.status != wanted);
-        }
+    let there = left.there.iter().map(|one| (one, 200));
+    let gone = left.gone.iter().map(|one| (one, 404));
+    for ((collection, id), wanted) in there.chain(gone) {
+        let answered = client.send("GET", &format!("documents/{collection}/{id}"), "")?;
+        lost += u64::from(answered.status != wanted);
     }
     Ok(lost)
 }

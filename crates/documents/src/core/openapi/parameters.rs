@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Served;
 use crate::core::collection::Collection;
-use crate::core::definition::QueryPath;
+use crate::core::definition::{IdentityPart, QueryPath};
 use crate::core::query::FILTERS_MAX;
 
 pub(super) const ID: &str = "documents.id";
@@ -146,6 +146,22 @@ fn limit(served: &Served<'_>) -> Value {
         "limit",
         "How many of them a page has.",
         json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": served.page_max, "default": served.page_usual}),
+    )
+}
+
+/// The identity that one of a collection's documents has.
+pub(super) fn identity(parts: &[IdentityPart]) -> Value {
+    let paths: Vec<String> = parts
+        .iter()
+        .map(|part| format!("`{}`", part.path))
+        .collect();
+    let paths = paths.join(", ");
+    query(
+        "identity",
+        &format!(
+            "The identity of the one that is looked for, as JSON: an object that has {paths} where documents do. Nothing else is asked beside it."
+        ),
+        json!({"type": "string", "contentMediaType": "application/json"}),
     )
 }
 

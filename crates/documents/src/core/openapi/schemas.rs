@@ -300,12 +300,13 @@ fn of_imported() -> Value {
     });
     json!({
         "type": "object",
-        "required": ["created", "changed", "unchanged", "refused"],
+        "required": ["created", "changed", "unchanged", "refused", "epoch"],
         "properties": {
             "created": count("Documents that are new."),
             "changed": count("Documents with another body."),
             "unchanged": count("Documents that were so already."),
             "refused": {"type": "array", "items": refused, "description": "Lines that were refused."},
+            "epoch": count("Which time this is that an Egret has begun to write here. Where it is another than before, relaxed lines may have been lost."),
         },
     })
 }

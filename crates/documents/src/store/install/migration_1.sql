@@ -201,16 +201,16 @@ CREATE FUNCTION egret.document_write(
     changed_tenants integer[], changed_collections integer[], changed_numbers bigint[], changed_bodies jsonb[],
     changed_authors text[], changed_traces text[], changed_ends integer[], changed_targets bigint[],
     gone_tenants integer[], gone_collections integer[], gone_numbers bigint[],
-    -- Those of them that may only go if nobody refers to them; of the others that is known.
-    checked_tenants integer[], checked_numbers bigint[],
+    -- Those of them that may only go if nobody refers to them, whatever goes before them in the group aside; of the others that is known.
+    checked_tenants integer[], checked_numbers bigint[], checked_places integer[],
     -- Documents of which it is kept what they were until now: how many versions of them.
     kept_tenants integer[], kept_collections integer[], kept_numbers bigint[], kept_versions integer[], kept_authors text[], kept_deleted boolean[],
-    -- Documents that were gone and are there again.
-    back_tenants integer[], back_collections integer[], back_numbers bigint[],
+    -- Documents that were gone and are there again, and whether it is kept what they were.
+    back_tenants integer[], back_collections integer[], back_numbers bigint[], back_kept boolean[],
     alias_tenants integer[], alias_collections integer[], aliases uuid[], alias_numbers bigint[],
     gone_alias_tenants integer[], gone_aliases uuid[],
     edge_tenants integer[], edge_collections integer[], edge_targets bigint[], edge_sources bigint[],
-    gone_edge_tenants integer[], gone_edge_targets bigint[], gone_edge_sources bigint[],
+    gone_edge_tenants integer[], gone_edge_targets bigint[], gone_edge_sources bigint[], gone_edge_places integer[],
     kinds "char"[], tenants integer[], collections integer[], ids uuid[], versions integer[],
     -- Requests with their answers; those of each are up to its place in `answer_ends`.
     request_tenants integer[], request_keys uuid[], request_prints uuid[], answer_ends integer[],
@@ -225,9 +225,11 @@ DECLARE
 BEGIN
     IF cardinality(checked_numbers) > 0 THEN
         SELECT array_agg(c.number) INTO held
-        FROM unnest(checked_tenants, checked_numbers) AS c (tenant_id, number)
+        FROM unnest(checked_tenants, checked_numbers, checked_places) AS c (tenant_id, number, place)
         CROSS JOIN LATERAL (SELECT FROM egret.document_edge AS e
-            WHERE e.tenant_id = c.tenant_id AND e.target = c.number AND e.source <> c.number LIMIT 1) AS e;
+            WHERE e.tenant_id = c.tenant_id AND e.target = c.number AND e.source <> c.number AND NOT EXISTS (
+                SELECT FROM unnest(gone_edge_tenants, gone_edge_targets, gone_edge_sources, gone_edge_places) AS g (tenant_id, target, source, place)
+                WHERE g.tenant_id = e.tenant_id AND g.target = e.target AND g.source = e.source AND g.place < c.place) LIMIT 1) AS e;
         IF held IS NOT NULL THEN
             RETURN;
         END IF;
@@ -251,8 +253,11 @@ BEGIN
     END IF;
     IF cardinality(back_numbers) > 0 THEN
         DELETE FROM egret.document_version AS v
-        USING unnest(back_tenants, back_collections, back_numbers) AS b (tenant_id, collection_id, number)
-        WHERE v.tenant_id = b.tenant_id AND v.collection_id = b.collection_id AND v.number = b.number AND v.is_deleted;
+        USING unnest(back_tenants, back_collections, back_numbers, back_kept) AS b (tenant_id, collection_id, number, is_kept)
+        WHERE v.tenant_id = b.tenant_id AND v.collection_id = b.collection_id AND v.number = b.number AND v.is_deleted AND NOT b.is_kept;
+        UPDATE egret.document_version AS v SET is_deleted = false
+        FROM unnest(back_tenants, back_collections, back_numbers, back_kept) AS b (tenant_id, collection_id, number, is_kept)
+        WHERE v.tenant_id = b.tenant_id AND v.collection_id = b.collection_id AND v.number = b.number AND v.is_deleted AND b.is_kept;
     END IF;
     IF cardinality(gone_edge_targets) > 0 THEN
         DELETE FROM egret.document_edge AS e

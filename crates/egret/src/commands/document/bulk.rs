@@ -27,6 +27,9 @@ const LINES: usize = 1_000;
 /// Bytes of a request, unless one line has more.
 const BYTES: usize = 2 << 20;
 
+/// Bytes of a line, at most.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
 /// Requests on their way at a time.
 const REQUESTS: usize = 4;
 
@@ -95,6 +98,7 @@ pub(super) async fn import(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
+    command.check_files()?;
     let mut progress = command.progress(api)?;
     let Left { mark, reasons, .. } = command.left(progress.as_mut(), output)?;
     let refused = match &command.refused {
@@ -126,6 +130,34 @@ pub(super) async fn import(
 }
 
 impl ImportDocuments {
+    /// Nothing is written over what is read.
+    fn check_files(&self) -> Result<(), Failure> {
+        let Ok(file) = std::fs::canonicalize(&self.file) else {
+            return Ok(());
+        };
+        let is = |other: &Path, this: &Path| {
+            std::fs::canonicalize(other).is_ok_and(|other| other == this)
+        };
+        let name = self.file.display();
+        if self.refused.as_ref().is_some_and(|path| is(path, &file)) {
+            let what = format!("--refused is {name} itself: its lines would be lost");
+            return Err(Failure::usage(what));
+        }
+        let directory = file.parent().unwrap_or(&file);
+        if self
+            .missing
+            .as_ref()
+            .is_some_and(|path| is(path, directory))
+        {
+            let what = format!(
+                "--missing is the directory of {name}: documents there would be written over"
+            );
+            return Err(Failure::usage(what)
+                .with_hint("name another one, which is made if it is not there"));
+        }
+        Ok(())
+    }
+
     /// Where it is noted how far it is: of a file that can be read from anywhere.
     fn progress(&self, api: &Api) -> Result<Option<Progress>, Failure> {
         if self.file.as_os_str() == "-" {
@@ -213,6 +245,8 @@ struct Lines<'a> {
     reader: Box<dyn BufRead + Send>,
     offset: u64,
     line: u64,
+    /// The next line, which the portion before had no room for.
+    held: Vec<u8>,
 }
 
 impl<'a> Lines<'a> {
@@ -234,6 +268,7 @@ impl<'a> Lines<'a> {
             reader,
             offset,
             line,
+            held: Vec::new(),
         })
     }
 
@@ -244,17 +279,37 @@ impl<'a> Lines<'a> {
             lines: 0,
             end: 0,
         };
-        while (chunk.lines as usize) < LINES && chunk.text.len() < BYTES {
-            let read = self.reader.read_until(b'\n', &mut chunk.text);
-            match read.map_err(|error| unusable(self.path, &error))? {
-                0 => break,
-                bytes => self.offset += bytes as u64,
+        while (chunk.lines as usize) < LINES {
+            self.read()?;
+            let is_full = chunk.lines > 0 && chunk.text.len() + self.held.len() > BYTES;
+            if self.held.is_empty() || is_full {
+                break;
             }
+            self.offset += self.held.len() as u64;
+            chunk.text.append(&mut self.held);
             chunk.lines += 1;
         }
         self.line += chunk.lines;
         chunk.end = self.offset;
         Ok(Some(chunk).filter(|chunk| chunk.lines > 0))
+    }
+
+    /// Reads the next line, if none is there yet. At the end there is none.
+    fn read(&mut self) -> Result<(), Failure> {
+        if !self.held.is_empty() {
+            return Ok(());
+        }
+        let read =
+            io::Read::take(&mut self.reader, LINE_BYTES_MAX).read_until(b'\n', &mut self.held);
+        read.map_err(|error| unusable(self.path, &error))?;
+        match self.held.len() as u64 == LINE_BYTES_MAX && !self.held.ends_with(b"\n") {
+            true => Err(Failure::usage(format!(
+                "{}: a line has more than {} MiB",
+                self.path.display(),
+                LINE_BYTES_MAX >> 20
+            ))),
+            false => Ok(()),
+        }
     }
 }
 
@@ -360,11 +415,19 @@ impl Import<'_> {
                 bytes: flushed.map_err(|error| unusable(path, &error))?.len(),
             });
         }
-        progress.note(&Mark {
+        let noted = progress.note(&Mark {
             offset: self.offset,
             counts: self.counts.clone(),
             refusals,
-        })?;
+        });
+        if let Err(failure) = noted {
+            // The import goes on all the same, and begins at the first line if it is broken off.
+            self.progress = None;
+            let message = failure.message;
+            self.output
+                .remark(&format!("how far it is cannot be noted: {message}"));
+            return Ok(false);
+        }
         Ok(true)
     }
 

@@ -30,6 +30,17 @@ pub(crate) struct Reference {
 }
 
 impl Problem {
+    /// A line that the server does not even read.
+    pub(super) fn of(failure: Failure) -> Self {
+        Self {
+            code: failure.code,
+            detail: Some(failure.message),
+            retryable: false,
+            references: Vec::new(),
+            violations: Vec::new(),
+        }
+    }
+
     /// What of it [`Reasons`] asks for, as it is read again.
     pub(super) fn reason(&self) -> Json {
         json!({"code": self.code, "references": self.references})

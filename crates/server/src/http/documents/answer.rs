@@ -108,7 +108,7 @@ pub(super) struct BatchAnswer {
 /// What became of an operation.
 #[derive(Serialize, ToSchema)]
 struct BatchItem {
-    /// What a request of its own would have been answered by: 201, 200, 204, or an error.
+    /// 201 where it is new, 200 where it was there, 204 where it is gone, or an error.
     #[schema(example = 201)]
     status: u16,
     /// The document.

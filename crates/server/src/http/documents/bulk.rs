@@ -56,6 +56,10 @@ pub(super) struct ImportAnswer {
     unchanged: u64,
     /// Lines that were refused.
     refused: Vec<RefusedLine>,
+    /// Which time this is that an Egret has begun to write here. Where it is another than before, lines that were sent with `durability=relaxed`
+    /// before may have been lost.
+    #[schema(example = 3)]
+    epoch: i64,
 }
 
 /// A line that was refused.
@@ -82,6 +86,7 @@ impl ImportAnswer {
             changed: imported.changed,
             unchanged: imported.unchanged,
             refused: refused.collect(),
+            epoch: imported.epoch,
         }
     }
 }

@@ -42,8 +42,38 @@ pub(super) struct Start {
     collection: Option<String>,
     /// Those after this position; without it, those after the last that there is.
     after: Option<i64>,
+}
+
+/// Which changes, and how many.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StartOfPage {
+    /// The database; without it the only one that has collections.
+    database: Option<String>,
+    /// Of this collection alone.
+    collection: Option<String>,
+    /// Those after this position; without it, those after the last that there is.
+    after: Option<i64>,
     /// Changes of a page [default: 100].
     limit: Option<u32>,
+}
+
+impl StartOfPage {
+    fn following(self) -> Result<Following, RequestError> {
+        let Self {
+            database,
+            collection,
+            after,
+            limit: _,
+        } = self;
+        let start = Start {
+            _database: database,
+            collection,
+            after,
+        };
+        start.following()
+    }
 }
 
 impl Start {
@@ -114,7 +144,7 @@ impl DocumentChangeList {
 /// In the order in which it was committed: whoever goes on after the `position` of each answer misses nothing. What was written with
 /// `durability=relaxed` is told when a crash of the server cannot take it back any more.
 #[utoipa::path(get, path = "/v1/document-changes", operation_id = "listDocumentChanges", tag = "documents",
-    security(("token" = ["documents:read"])), params(Start),
+    security(("token" = ["documents:read"])), params(StartOfPage),
     responses(
         (status = 200, description = "Changes.", body = DocumentChangeList),
         (status = 404, description = "There is no such collection.", body = Problem, content_type = "application/problem+json"),
@@ -122,7 +152,7 @@ impl DocumentChangeList {
 pub(super) async fn list_document_changes(
     State(documents): State<Documents>,
     Reader(asking): Reader,
-    Query(start): Query<Start>,
+    Query(start): Query<StartOfPage>,
 ) -> Result<Json<DocumentChangeList>, Problem> {
     let limit = start.limit;
     let changes = documents.changes(&asking, &start.following()?, limit).await;
@@ -151,10 +181,13 @@ pub(super) async fn follow_documents(
     if let Some(last) = headers.get(LAST_EVENT_ID) {
         following.after = Some(number(last)?);
     }
-    if following.after.is_none() {
-        let now = door.documents.changes(&asking, &following, None).await;
-        following.after = Some(now.map_err(problem)?.position);
-    }
+    let beginning = Following {
+        after: None,
+        ..following.clone()
+    };
+    let now = door.documents.changes(&asking, &beginning, None).await;
+    let last = now.map_err(problem)?.position;
+    following.after.get_or_insert(last);
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
     let follower = Follower {
         documents: door.documents,

@@ -9,16 +9,20 @@ use crate::error::RequestError;
 
 /// Under which condition a request is to be done, as its headers have it.
 pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
-    let of = |name: HeaderName| match headers.get(&name) {
-        None => Ok(None),
-        Some(value) => {
-            let text = value.to_str().ok();
-            let text = text.ok_or_else(|| refused("header", format!("{name} is not ASCII")))?;
-            check(text).map_err(|what| refused("header", format!("{name} {what}")))?;
-            Ok(Some(text.trim()))
+    let of = |name: HeaderName| {
+        let texts = headers.get_all(&name).iter().map(|value| value.to_str());
+        let texts: Result<Vec<&str>, _> = texts.collect();
+        let texts = texts.map_err(|_| refused("header", format!("{name} is not ASCII")))?;
+        if texts.is_empty() {
+            return Ok(None);
         }
+        // Several lines are one list (RFC 9110, 5.3).
+        let text = texts.join(",");
+        check(&text).map_err(|what| refused("header", format!("{name} {what}")))?;
+        Ok(Some(text.trim().to_owned()))
     };
-    match (of(header::IF_MATCH)?, of(header::IF_NONE_MATCH)?) {
+    let (if_match, if_none_match) = (of(header::IF_MATCH)?, of(header::IF_NONE_MATCH)?);
+    match (if_match.as_deref(), if_none_match.as_deref()) {
         (None, None) => Ok(Condition::Always),
         (Some("*"), None) => Ok(Condition::IfThere),
         (None, Some("*")) => Ok(Condition::IfNotThere),
@@ -34,9 +38,19 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> 
 
 /// Fails where something else stands than tags or `*`: a condition that nobody understands does not hold.
 pub(super) fn check(tags: &str) -> Result<(), String> {
-    let tags = tags.trim();
-    let begins = tags.starts_with('"') || tags.starts_with("W/\"");
-    match tags == "*" || (begins && tags.len() > 1 && tags.ends_with('"')) {
+    let mut left = tags.trim();
+    let mut is_right = left == "*" || !left.is_empty();
+    while is_right && !left.is_empty() && left != "*" {
+        let tag = left.strip_prefix("W/").unwrap_or(left);
+        let after = tag.strip_prefix('"').and_then(|tag| tag.split_once('"'));
+        let after = after.map(|(_, after)| after.trim_start());
+        match after.map(|after| after.strip_prefix(',').map(str::trim_start)) {
+            Some(Some(next)) => (left, is_right) = (next, !next.is_empty() && next != "*"),
+            Some(None) => (left, is_right) = ("", after == Some("")),
+            None => is_right = false,
+        }
+    }
+    match is_right {
         true => Ok(()),
         false => Err("is no etag as it was given, with its quotes, and not `*`".to_owned()),
     }
@@ -53,7 +67,7 @@ pub(super) fn weak_etags(tags: &str) -> impl Iterator<Item = Etag> + use<'_> {
 
 /// Whether a reader has a version already.
 pub(super) fn is_known(headers: &HeaderMap, at: Etag) -> bool {
-    let tags = headers.get(header::IF_NONE_MATCH);
-    let tags = tags.and_then(|tags| tags.to_str().ok()).unwrap_or_default();
-    tags.trim() == "*" || weak_etags(tags).any(|tag| tag == at)
+    let lines = headers.get_all(header::IF_NONE_MATCH).iter();
+    let mut lines = lines.filter_map(|tags| tags.to_str().ok());
+    lines.any(|tags| tags.trim() == "*" || weak_etags(tags).any(|tag| tag == at))
 }

@@ -5,13 +5,13 @@ use axum::response::{IntoResponse, Response};
 use egret_base::Timestamp;
 use egret_documents::api::Versions;
 use egret_documents::{Documents, DocumentsError, Version};
-use http::StatusCode;
+use http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{WrittenDocument, damaged, moment, problem};
-use super::request::{At, In, Reader, idempotency_key};
+use super::request::{At, In, Reader, idempotency_key, refused};
 use super::write::{etag, status};
 use crate::extract::{Json, Query};
 use crate::problem::Problem;
@@ -170,6 +170,11 @@ pub(super) async fn restore_document(
     headers: http::HeaderMap,
 ) -> Result<Response, Problem> {
     asking.idempotency_key = idempotency_key(&headers)?;
+    let conditions = [header::IF_MATCH, header::IF_NONE_MATCH];
+    if conditions.iter().any(|name| headers.contains_key(name)) {
+        let what = "a document is restored whatever it is: there is no If-Match or If-None-Match";
+        return Err(refused("header", what).into());
+    }
     let written = documents
         .restore(&asking, (&collection, id), restoring.version)
         .await;

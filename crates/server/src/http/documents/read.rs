@@ -17,11 +17,12 @@ use crate::problem::Problem;
 
 /// Look for documents
 ///
-/// By the paths that the collection declares for that. Without a sort they come in the order in which they were made; with one, those without a
+/// By their identity, or by the paths that the collection declares for that. Without a sort they come in the order in which they were made; with one, those without a
 /// value come last.
 #[utoipa::path(get, path = "/v1/documents/{collection}", operation_id = "findDocuments", tag = "documents",
     security(("token" = ["documents:read"])),
     params(("collection" = String, Path, description = "The collection."), Place,
+        ("identity" = Option<String>, Query, description = "The identity of the one that is looked for, as JSON: an object that has it where documents do. Nothing else is asked beside it."),
         ("filter" = Option<Vec<String>>, Query, description = "A condition: a path, one of =, !=, <, <=, >, >=, in, prefix and exists, and a value. May be repeated."),
         ("sort" = Option<String>, Query, description = "A path; `-` before it: the largest first."),
         ("cursor" = Option<String>, Query, description = "The `next` of the page before."),

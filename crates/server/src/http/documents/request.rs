@@ -297,6 +297,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Looking {
         for (name, value) in parameters(parts) {
             match name.as_str() {
                 "database" => {}
+                "identity" => find.identity = Some(value),
                 "filter" => find.filters.push(value),
                 "sort" => find.sort = Some(value),
                 "cursor" => find.cursor = Some(value),

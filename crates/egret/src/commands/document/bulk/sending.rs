@@ -1,6 +1,6 @@
 //! Lines on their way: what the server cannot take at the moment is sent again, until each line is answered for good.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
@@ -23,6 +23,9 @@ const LINES_MIN: usize = 16;
 /// What is said where too much comes at once. Whatever else can be tried again says that something was not there.
 const TOO_MUCH: [&str; 3] = ["overloaded", "limit_exceeded", "server_busy"];
 
+/// What is said of a request that has more bytes than the server takes.
+const TOO_LARGE: &str = "body_too_large";
+
 /// What became of lines, for good.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
@@ -40,6 +43,8 @@ struct Said {
     changed: u64,
     unchanged: u64,
     refused: Vec<Refused>,
+    /// Which time an Egret writes there.
+    epoch: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,6 +73,8 @@ pub(super) struct Sender<'a> {
     /// Whether lines wait to be sent again, and it was said why.
     is_waiting: AtomicBool,
     was_away: AtomicBool,
+    /// That of the last answer; 0: there was none.
+    epoch: AtomicI64,
 }
 
 impl<'a> Sender<'a> {
@@ -85,10 +92,11 @@ impl<'a> Sender<'a> {
             is_heard: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             was_away: AtomicBool::new(false),
+            epoch: AtomicI64::new(0),
         }
     }
 
-    /// Whether lines had to wait for a server that was not there, and not only had too much to do.
+    /// Whether the server was not there for a time, or has begun to write anew.
     pub(super) fn was_away(&self) -> bool {
         self.was_away.load(Ordering::Relaxed)
     }
@@ -117,7 +125,7 @@ impl<'a> Sender<'a> {
             if places.len() < sent.len() {
                 (backoff, since) = (Backoff::default(), None);
             }
-            // The order stays: of lines with the same identity the last one counts.
+            // The order of these stays.
             places.append(&mut left);
             left = places;
             let begun: Instant = *since.get_or_insert_with(Instant::now);
@@ -151,10 +159,17 @@ impl<'a> Sender<'a> {
                 let places = places.to_vec();
                 return Ok(Some(Again { places, why }));
             }
+            Err(why) if why.code == TOO_LARGE => {
+                return self.apart(texts, places, answer, why).await;
+            }
             Err(failure) => return Err(failure),
         };
         self.is_heard.store(true, Ordering::Relaxed);
         let said: Said = serde_json::from_slice(&body).map_err(|error| unexpected(&error))?;
+        let epoch = said.epoch.unwrap_or_default();
+        if ![0, epoch].contains(&self.epoch.swap(epoch, Ordering::Relaxed)) {
+            self.was_away.store(true, Ordering::Relaxed);
+        }
         answer.created += said.created;
         answer.changed += said.changed;
         answer.unchanged += said.unchanged;
@@ -177,6 +192,30 @@ impl<'a> Sender<'a> {
             places: later,
             why: problem.failure(),
         }))
+    }
+
+    /// Sends lines that are too long together in two halves; one that is too long by itself is refused.
+    async fn apart(
+        &self,
+        texts: &[&[u8]],
+        places: &[usize],
+        answer: &mut Answer,
+        why: Failure,
+    ) -> Result<Option<Again>, Failure> {
+        if let [place] = places {
+            answer.refused.push((*place, Problem::of(why)));
+            return Ok(None);
+        }
+        let (first, second) = places.split_at(places.len() / 2);
+        let first = Box::pin(self.once(texts, first, answer)).await?;
+        let second = Box::pin(self.once(texts, second, answer)).await?;
+        Ok(match (first, second) {
+            (Some(mut first), Some(second)) => {
+                first.places.extend(second.places);
+                Some(first)
+            }
+            (first, second) => first.or(second),
+        })
     }
 
     /// Whether a request may be answered later that was not now.

@@ -181,3 +181,40 @@ async fn nobody_waits_for_a_server_that_was_never_there() {
     let failure = sender.deliver(b"1").await.unwrap_err();
     assert_eq!(failure.code, "server_unreachable");
 }
+
+#[tokio::test]
+async fn lines_that_are_too_long_together_come_in_halves() {
+    let fake = Fake::new(|_, lines| match lines.contains(&"3".to_owned()) {
+        true => {
+            let problem = json!({"code": "body_too_large", "detail": "too long"});
+            (StatusCode::PAYLOAD_TOO_LARGE, Json(problem)).into_response()
+        }
+        false => said(lines.len(), &[]),
+    })
+    .await;
+    let (answer, _) = fake.deliver("1\n2\n3\n4", PATIENCE).await;
+    let answer = answer.unwrap();
+    assert_eq!(answer.created, 3);
+    let refused: Vec<(usize, &str)> = answer
+        .refused
+        .iter()
+        .map(|(place, problem)| (*place, problem.code.as_str()))
+        .collect();
+    assert_eq!(refused, [(2, "body_too_large")]);
+}
+
+#[tokio::test]
+async fn whoever_begins_to_write_anew_may_have_lost_something() {
+    let fake = Fake::new(|before, lines| {
+        let epoch = if before == 0 { 3 } else { 4 };
+        let answer = json!({"created": lines.len(), "changed": 0, "unchanged": 0, "refused": [], "epoch": epoch});
+        Json(answer).into_response()
+    })
+    .await;
+    let command = command();
+    let sender = Sender::new(&fake.api, &command, Output::new(false, Color::Never));
+    sender.deliver(b"1").await.unwrap();
+    assert!(!sender.was_away());
+    sender.deliver(b"2").await.unwrap();
+    assert!(sender.was_away());
+}
