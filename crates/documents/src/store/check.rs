@@ -11,7 +11,8 @@ use uuid::Uuid;
 /// Rows of a page.
 pub const PAGE: i64 = 1_000;
 
-/// The statements of pages, prepared: each has a plan for every partition.
+/// The statements of pages, prepared: each has a plan for every partition. What belongs to a row is looked up for that row (`OFFSET 0`), whatever the
+/// planner thinks of tables of which it knows nothing.
 pub struct Statements {
     documents: Statement,
     document: Statement,
@@ -72,8 +73,9 @@ impl Row {
 }
 
 const DOCUMENTS: &str = "SELECT d.tenant_id, d.collection_id, d.number, d.id, d.body::text, d.targets, \
-             ARRAY(SELECT e.target FROM unnest(d.targets) AS t (target) JOIN egret.document_edge AS e \
-                 ON e.tenant_id = d.tenant_id AND e.target = t.target AND e.source = d.number AND e.collection_id = d.collection_id) \
+             ARRAY(SELECT e.target FROM unnest(d.targets) AS t (target) \
+                 CROSS JOIN LATERAL (SELECT e.target FROM egret.document_edge AS e \
+                     WHERE e.tenant_id = d.tenant_id AND e.target = t.target AND e.source = d.number AND e.collection_id = d.collection_id OFFSET 0) AS e) \
          FROM egret.document AS d";
 
 fn documents_sql() -> String {
@@ -188,7 +190,8 @@ fn aliases_of(some: &str) -> String {
     format!(
         "SELECT a.tenant_id, a.alias, a.collection_id, d.id, d.body::text \
          FROM (SELECT * FROM egret.document_alias WHERE {some}) AS a \
-         LEFT JOIN egret.document AS d ON d.tenant_id = a.tenant_id AND d.collection_id = a.collection_id AND d.number = a.number \
+         LEFT JOIN LATERAL (SELECT * FROM egret.document AS d \
+             WHERE d.tenant_id = a.tenant_id AND d.collection_id = a.collection_id AND d.number = a.number OFFSET 0) AS d ON true \
          ORDER BY a.tenant_id, a.alias"
     )
 }
@@ -258,7 +261,8 @@ pub struct Edge {
 const EDGES: &str = "SELECT e.tenant_id, e.target, e.source, coalesce(e.target = ANY (d.targets), false) \
          FROM (SELECT * FROM egret.document_edge WHERE (tenant_id, target, source) > ($1, $2, $3) \
              ORDER BY tenant_id, target, source LIMIT $4) AS e \
-         LEFT JOIN egret.document AS d ON d.tenant_id = e.tenant_id AND d.collection_id = e.collection_id AND d.number = e.source \
+         LEFT JOIN LATERAL (SELECT * FROM egret.document AS d \
+             WHERE d.tenant_id = e.tenant_id AND d.collection_id = e.collection_id AND d.number = e.source OFFSET 0) AS d ON true \
          ORDER BY e.tenant_id, e.target, e.source";
 
 /// Edges after one, by tenants, targets and sources.
