@@ -1,10 +1,11 @@
 //! `egret document import` and `egret document export`: many documents, a line for each.
 
+mod lines;
 mod progress;
 mod sending;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use futures_util::stream::FuturesOrdered;
 use futures_util::{StreamExt, TryStreamExt};
 use serde_json::json;
 
+use self::lines::{Chunk, LINES, Lines};
 use self::progress::{Counts, Earlier, Left, Mark, Noted, Progress, Refusals, Source};
 use self::sending::{Answer, Sender};
 use super::reasons::{Problem, Reasons, Reference};
@@ -20,15 +22,6 @@ use crate::api::Api;
 use crate::cli::{ImportDocuments, Place};
 use crate::failure::Failure;
 use crate::output::Output;
-
-/// Lines of a request.
-const LINES: usize = 1_000;
-
-/// Bytes of a request, unless one line has more.
-const BYTES: usize = 2 << 20;
-
-/// Bytes of a line, at most.
-const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// Requests on their way at a time.
 const REQUESTS: usize = 4;
@@ -61,16 +54,6 @@ pub(super) async fn export(
             "the export ended before its end: see the server's log",
         )),
     }
-}
-
-/// Lines that are sent together.
-struct Chunk {
-    text: Vec<u8>,
-    /// The number of its first line in the file, from 1 on.
-    first: u64,
-    lines: u64,
-    /// Where it ends in the file, in bytes.
-    end: u64,
 }
 
 /// An import on its way.
@@ -237,80 +220,6 @@ fn open(path: &Path, kept: u64) -> Result<File, Failure> {
 
 pub(super) fn unusable(path: &Path, error: &io::Error) -> Failure {
     Failure::usage(format!("{}: {error}", path.display()))
-}
-
-/// The lines of a file, some at a time.
-struct Lines<'a> {
-    path: &'a Path,
-    reader: Box<dyn BufRead + Send>,
-    offset: u64,
-    line: u64,
-    /// The next line, which the portion before had no room for.
-    held: Vec<u8>,
-}
-
-impl<'a> Lines<'a> {
-    fn open(path: &'a Path, offset: u64, line: u64) -> Result<Self, Failure> {
-        let reader: Box<dyn BufRead + Send> = match path.as_os_str() == "-" {
-            true => Box::new(BufReader::new(io::stdin())),
-            false => {
-                let mut file = File::open(path).map_err(|error| unusable(path, &error))?;
-                // A pipe has but one place, its beginning.
-                if offset > 0 {
-                    io::Seek::seek(&mut file, io::SeekFrom::Start(offset))
-                        .map_err(|error| unusable(path, &error))?;
-                }
-                Box::new(BufReader::with_capacity(1 << 20, file))
-            }
-        };
-        Ok(Self {
-            path,
-            reader,
-            offset,
-            line,
-            held: Vec::new(),
-        })
-    }
-
-    fn next(&mut self) -> Result<Option<Chunk>, Failure> {
-        let mut chunk = Chunk {
-            text: Vec::new(),
-            first: self.line + 1,
-            lines: 0,
-            end: 0,
-        };
-        while (chunk.lines as usize) < LINES {
-            self.read()?;
-            let is_full = chunk.lines > 0 && chunk.text.len() + self.held.len() > BYTES;
-            if self.held.is_empty() || is_full {
-                break;
-            }
-            self.offset += self.held.len() as u64;
-            chunk.text.append(&mut self.held);
-            chunk.lines += 1;
-        }
-        self.line += chunk.lines;
-        chunk.end = self.offset;
-        Ok(Some(chunk).filter(|chunk| chunk.lines > 0))
-    }
-
-    /// Reads the next line, if none is there yet. At the end there is none.
-    fn read(&mut self) -> Result<(), Failure> {
-        if !self.held.is_empty() {
-            return Ok(());
-        }
-        let read =
-            io::Read::take(&mut self.reader, LINE_BYTES_MAX).read_until(b'\n', &mut self.held);
-        read.map_err(|error| unusable(self.path, &error))?;
-        match self.held.len() as u64 == LINE_BYTES_MAX && !self.held.ends_with(b"\n") {
-            true => Err(Failure::usage(format!(
-                "{}: a line has more than {} MiB",
-                self.path.display(),
-                LINE_BYTES_MAX >> 20
-            ))),
-            false => Ok(()),
-        }
-    }
 }
 
 impl Import<'_> {

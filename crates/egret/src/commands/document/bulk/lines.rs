@@ -1,0 +1,101 @@
+//! The lines of a file, in portions that are sent together.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use super::unusable;
+use crate::failure::Failure;
+
+/// Lines of a request.
+pub(super) const LINES: usize = 1_000;
+
+/// Bytes of a request, unless one line has more.
+const BYTES: usize = 2 << 20;
+
+/// Bytes of a line, at most.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// Lines that are sent together.
+pub(super) struct Chunk {
+    pub(super) text: Vec<u8>,
+    /// The number of its first line in the file, from 1 on.
+    pub(super) first: u64,
+    pub(super) lines: u64,
+    /// Where it ends in the file, in bytes.
+    pub(super) end: u64,
+}
+
+/// The lines of a file, some at a time.
+pub(super) struct Lines<'a> {
+    path: &'a Path,
+    reader: Box<dyn BufRead + Send>,
+    offset: u64,
+    line: u64,
+    /// The next line, which the portion before had no room for.
+    held: Vec<u8>,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn open(path: &'a Path, offset: u64, line: u64) -> Result<Self, Failure> {
+        let reader: Box<dyn BufRead + Send> = match path.as_os_str() == "-" {
+            true => Box::new(BufReader::new(io::stdin())),
+            false => {
+                let mut file = File::open(path).map_err(|error| unusable(path, &error))?;
+                // A pipe has but one place, its beginning.
+                if offset > 0 {
+                    io::Seek::seek(&mut file, io::SeekFrom::Start(offset))
+                        .map_err(|error| unusable(path, &error))?;
+                }
+                Box::new(BufReader::with_capacity(1 << 20, file))
+            }
+        };
+        Ok(Self {
+            path,
+            reader,
+            offset,
+            line,
+            held: Vec::new(),
+        })
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Chunk>, Failure> {
+        let mut chunk = Chunk {
+            text: Vec::new(),
+            first: self.line + 1,
+            lines: 0,
+            end: 0,
+        };
+        while (chunk.lines as usize) < LINES {
+            self.read()?;
+            let is_full = chunk.lines > 0 && chunk.text.len() + self.held.len() > BYTES;
+            if self.held.is_empty() || is_full {
+                break;
+            }
+            self.offset += self.held.len() as u64;
+            chunk.text.append(&mut self.held);
+            chunk.lines += 1;
+        }
+        self.line += chunk.lines;
+        chunk.end = self.offset;
+        Ok(Some(chunk).filter(|chunk| chunk.lines > 0))
+    }
+
+    /// Reads the next line, if none is there yet. At the end there is none.
+    fn read(&mut self) -> Result<(), Failure> {
+        if !self.held.is_empty() {
+            return Ok(());
+        }
+        let read =
+            io::Read::take(&mut self.reader, LINE_BYTES_MAX).read_until(b'\n', &mut self.held);
+        read.map_err(|error| unusable(self.path, &error))?;
+        match self.held.len() as u64 == LINE_BYTES_MAX && !self.held.ends_with(b"\n") {
+            true => Err(Failure::usage(format!(
+                "{}: a line has more than {} MiB",
+                self.path.display(),
+                LINE_BYTES_MAX >> 20
+            ))),
+            false => Ok(()),
+        }
+    }
+}
