@@ -10,7 +10,7 @@ use super::{Caller, Documents};
 use crate::core::collection::Draft;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, DocumentId};
-use crate::store::check::{self, Alias, Called, Edge, Row, Statements};
+use crate::store::check::{self, Alias, Called, Edges, Row, Statements};
 use crate::store::owner;
 use crate::worker::catalogue::Catalogue;
 use crate::worker::session::SETTINGS;
@@ -65,7 +65,7 @@ pub enum Kind {
     Dangling,
     /// What a document refers to is not what it says.
     Edges,
-    /// An edge leads from a document that does not refer to that.
+    /// Edges lead from a document that does not note them so.
     EdgeStale,
 }
 
@@ -89,7 +89,7 @@ impl Kind {
 enum Wrong {
     Document((i32, i32, i64)),
     Alias(i32, Uuid),
-    Edge(Edge),
+    Edges(Edges),
 }
 
 impl Documents {
@@ -271,7 +271,7 @@ impl Look<'_> {
         }
         let said: BTreeSet<i64> = row.targets.iter().copied().collect();
         let there: BTreeSet<i64> = row.edges.iter().copied().collect();
-        if said != wanted || there != wanted {
+        if said != wanted || row.edges != row.targets {
             let what = format!(
                 "its body refers to {} documents, {} are noted with it, and {} edges are there",
                 wanted.len(),
@@ -311,13 +311,15 @@ impl Look<'_> {
             let Some(last) = page.last() else {
                 return Ok(());
             };
-            after = (last.tenant, last.target, last.source);
-            for edge in page.into_iter().filter(|edge| !edge.is_said) {
+            after = (last.tenant, last.targets[0], last.source);
+            for edges in page.into_iter().filter(|edges| !edges.is_said) {
+                let targets: Vec<String> = edges.targets.iter().map(i64::to_string).collect();
                 let what = format!(
-                    "an edge leads from document number {} to {}, and that one does not refer to it",
-                    edge.source, edge.target
+                    "edges lead from document number {} to {}, and that one does not note them so",
+                    edges.source,
+                    targets.join(", ")
                 );
-                self.find(Kind::EdgeStale, None, what, Some(Wrong::Edge(edge)));
+                self.find(Kind::EdgeStale, None, what, Some(Wrong::Edges(edges)));
             }
         }
     }
@@ -366,7 +368,7 @@ async fn mend(
                 check::forget_alias(client, *tenant, *alias).await?;
             }
         }
-        Wrong::Edge(edge) => check::forget_edge(client, edge).await?,
+        Wrong::Edges(edges) => check::forget_edges(client, edges).await?,
         Wrong::Document(place) => {
             let Some(row) = check::document(client, statements, *place).await? else {
                 return Ok(true);

@@ -2,7 +2,7 @@
 //!
 //! `json` reads bytes strictly; `path` names places in a body; `schema` says what a body may be; `definition` is what a user declares, checked
 //! by itself and against the others; `collection` is that with everything prepared; `identity` makes names of values; `patch` changes bodies;
-//! `decide` says what becomes of a write, `bundle` of several that are done all or none, `group` what a write claims, `schedule` which run beside each other;
+//! `decide` says what becomes of a write, `bundle` of several that are done all or none, `group` what a write claims, `edges` how what a document refers to is kept, `schedule` which run beside each other;
 //! `query` reads what is looked for; `rights` says who may see and write what; `compatibility` compares two states of a collection; `openapi` describes collections to clients.
 
 pub mod bundle;
@@ -10,6 +10,7 @@ pub mod collection;
 pub mod compatibility;
 pub mod decide;
 pub mod definition;
+pub mod edges;
 pub mod group;
 pub mod identity;
 pub mod json;

@@ -8,6 +8,10 @@ use egret_postgres::tokio_postgres::{
 use futures_util::future::try_join_all;
 use uuid::Uuid;
 
+use super::edges::EdgeRows;
+use crate::core::edges::WIDTH;
+use crate::model::{CollectionId, TenantId};
+
 /// Rows of a page.
 pub const PAGE: i64 = 1_000;
 
@@ -29,11 +33,17 @@ impl Statements {
     /// # Errors
     /// What the server says.
     pub async fn prepare(client: &Client) -> Result<Self, PgError> {
-        let sql = [documents_sql(), document_sql(), aliases_sql(), alias_sql()];
+        let sql = [
+            documents_sql(),
+            document_sql(),
+            aliases_sql(),
+            alias_sql(),
+            edges_sql(),
+        ];
         let sql = sql.iter().map(String::as_str);
-        let each = sql.chain([CALLED, EDGES]);
+        let each = sql.chain([CALLED]);
         let prepared = try_join_all(each.map(|sql| client.prepare(sql))).await?;
-        let [documents, document, aliases, alias, called, edges] =
+        let [documents, document, aliases, alias, edges, called] =
             prepared.try_into().expect("as many as were prepared");
         Ok(Self {
             documents,
@@ -61,7 +71,7 @@ pub struct Row {
     pub body: String,
     /// What it says it refers to.
     pub targets: Vec<i64>,
-    /// To which of them there is an edge.
+    /// To which of them there is an edge, in the order in which the rows of edges have them.
     pub edges: Vec<i64>,
 }
 
@@ -73,9 +83,11 @@ impl Row {
 }
 
 const DOCUMENTS: &str = "SELECT d.tenant_id, d.collection_id, d.number, d.id, d.body::text, d.targets, \
-             ARRAY(SELECT e.target FROM unnest(d.targets) AS t (target) \
-                 CROSS JOIN LATERAL (SELECT e.target FROM egret.document_edge AS e \
-                     WHERE e.tenant_id = d.tenant_id AND e.target = t.target AND e.source = d.number AND e.collection_id = d.collection_id OFFSET 0) AS e) \
+             ARRAY(SELECT s.target FROM generate_series(1, cardinality(d.targets), 4) AS p (place) \
+                 CROSS JOIN LATERAL (SELECT * FROM egret.document_edge AS e WHERE e.tenant_id = d.tenant_id \
+                     AND e.target = d.targets[p.place] AND e.source = d.number AND e.collection_id = d.collection_id OFFSET 0) AS e \
+                 CROSS JOIN LATERAL unnest(ARRAY[e.target, e.target_2, e.target_3, e.target_4]) WITH ORDINALITY AS s (target, slot) \
+                 WHERE s.target IS NOT NULL ORDER BY p.place, s.slot) \
          FROM egret.document AS d";
 
 fn documents_sql() -> String {
@@ -167,7 +179,8 @@ pub async fn counts(client: &impl GenericClient) -> Result<(u64, u64), PgError> 
     // All rows of tables: what a session that looks up single ones has no use for.
     let settings = "SET LOCAL enable_seqscan = on; SET LOCAL max_parallel_workers_per_gather = 2";
     client.batch_execute(settings).await?;
-    let sql = "SELECT (SELECT count(*) FROM egret.document_alias), (SELECT count(*) FROM egret.document_edge)";
+    let sql = "SELECT (SELECT count(*) FROM egret.document_alias), \
+         (SELECT count(*) + count(target_2) + count(target_3) + count(target_4) FROM egret.document_edge)";
     let row = client.query_one(sql, &[]).await?;
     let count = |at: usize| row.get::<_, i64>(at).cast_unsigned();
     Ok((count(0), count(1)))
@@ -245,27 +258,36 @@ pub async fn aliases(
     Ok(rows.iter().map(Alias::of).collect())
 }
 
-/// An edge.
+/// A row of edges.
 #[derive(Clone, Debug)]
-pub struct Edge {
+pub struct Edges {
     /// Whose.
     pub tenant: i32,
-    /// To which document.
-    pub target: i64,
+    /// To which documents; the first of them is part of the row's key.
+    pub targets: Vec<i64>,
     /// From which.
     pub source: i64,
-    /// Whether the document from which it leads is there and says so.
+    /// Whether the document from which they lead is there and notes them just so.
     pub is_said: bool,
 }
 
-const EDGES: &str = "SELECT e.tenant_id, e.target, e.source, coalesce(e.target = ANY (d.targets), false) \
+/// That a document `d` notes its edges as a row `e` has them.
+const IS_SAID: &str = "array_remove(ARRAY[e.target, e.target_2, e.target_3, e.target_4], NULL) \
+     = d.targets[array_position(d.targets, e.target) : array_position(d.targets, e.target) + 3] \
+     AND array_position(d.targets, e.target) % 4 = 1";
+
+fn edges_sql() -> String {
+    format!(
+        "SELECT e.tenant_id, array_remove(ARRAY[e.target, e.target_2, e.target_3, e.target_4], NULL), e.source, coalesce({IS_SAID}, false) \
          FROM (SELECT * FROM egret.document_edge WHERE (tenant_id, target, source) > ($1, $2, $3) \
              ORDER BY tenant_id, target, source LIMIT $4) AS e \
          LEFT JOIN LATERAL (SELECT * FROM egret.document AS d \
              WHERE d.tenant_id = e.tenant_id AND d.collection_id = e.collection_id AND d.number = e.source OFFSET 0) AS d ON true \
-         ORDER BY e.tenant_id, e.target, e.source";
+         ORDER BY e.tenant_id, e.target, e.source"
+    )
+}
 
-/// Edges after one, by tenants, targets and sources.
+/// Rows of edges after one, by tenants, first targets and sources.
 ///
 /// # Errors
 /// What the server says.
@@ -273,13 +295,13 @@ pub async fn edges(
     client: &impl GenericClient,
     statements: &Statements,
     (tenant, target, source): (i32, i64, i64),
-) -> Result<Vec<Edge>, PgError> {
+) -> Result<Vec<Edges>, PgError> {
     let rows = client
         .query(&statements.edges, &[&tenant, &target, &source, &PAGE])
         .await?;
-    let each = rows.iter().map(|row| Edge {
+    let each = rows.iter().map(|row| Edges {
         tenant: row.get(0),
-        target: row.get(1),
+        targets: row.get(1),
         source: row.get(2),
         is_said: row.get(3),
     });
@@ -299,16 +321,18 @@ pub async fn forget_alias(
     client.execute(sql, &[&tenant, &alias]).await.map(drop)
 }
 
-/// An edge is there no more, unless the document from which it leads refers to that by now.
+/// A row of edges is there no more, unless the document from which they lead notes them so by now.
 ///
 /// # Errors
 /// What the server says.
-pub async fn forget_edge(client: &impl GenericClient, edge: &Edge) -> Result<(), PgError> {
-    let sql = "DELETE FROM egret.document_edge AS e WHERE tenant_id = $1 AND target = $2 AND source = $3 AND NOT EXISTS ( \
+pub async fn forget_edges(client: &impl GenericClient, edges: &Edges) -> Result<(), PgError> {
+    let sql = format!(
+        "DELETE FROM egret.document_edge AS e WHERE tenant_id = $1 AND target = $2 AND source = $3 AND NOT EXISTS ( \
              SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.collection_id = e.collection_id AND d.number = e.source \
-               AND e.target = ANY (d.targets))";
+               AND {IS_SAID})"
+    );
     client
-        .execute(sql, &[&edge.tenant, &edge.target, &edge.source])
+        .execute(&sql, &[&edges.tenant, &edges.targets[0], &edges.source])
         .await
         .map(drop)
 }
@@ -337,16 +361,18 @@ pub async fn mend(
     client
         .execute(referring, &[tenant, collection, number, &targets])
         .await?;
-    let over = "DELETE FROM egret.document_edge WHERE tenant_id = $1 AND source = $2 AND target = ANY ($3) AND target <> ALL ($4)";
-    client
-        .execute(over, &[tenant, number, &row.targets, &targets])
-        .await?;
-    let edges = "INSERT INTO egret.document_edge (tenant_id, collection_id, target, source) \
-         SELECT $1, $2, target, $3 FROM unnest($4::bigint[]) AS t (target) \
-         ON CONFLICT (tenant_id, target, source) DO UPDATE SET collection_id = excluded.collection_id \
-         WHERE document_edge.collection_id <> excluded.collection_id";
-    client
-        .execute(edges, &[tenant, collection, number, &targets])
-        .await
-        .map(drop)
+    for slot in ["target", "target_2", "target_3", "target_4"] {
+        let over = format!(
+            "DELETE FROM egret.document_edge WHERE tenant_id = $1 AND source = $2 AND {slot} = ANY ($3::bigint[] || $4::bigint[])"
+        );
+        client
+            .execute(&over, &[tenant, number, &row.targets, &targets])
+            .await?;
+    }
+    let mut edges = EdgeRows::default();
+    let place = (TenantId(row.tenant), CollectionId(row.collection));
+    for targets in targets.chunks(WIDTH) {
+        edges.push(place, targets, row.number);
+    }
+    edges.write(client).await
 }

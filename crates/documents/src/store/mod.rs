@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod collections;
+pub mod edges;
 pub mod feed;
 pub mod history;
 pub mod indexes;

@@ -65,9 +65,9 @@ pub fn look_sql() -> String {
 pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.collection_id, d.id \
      FROM unnest($1::integer[], $2::bigint[]) WITH ORDINALITY AS w (tenant_id, number, place) \
      CROSS JOIN LATERAL (SELECT count(*) AS referrers FROM ( \
-         SELECT FROM egret.document_edge AS e \
+         SELECT FROM egret.document_reference AS e \
          WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number AND e.source <> ALL ($5) LIMIT $4::bigint + 1) AS e) AS counted \
-     LEFT JOIN LATERAL (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
+     LEFT JOIN LATERAL (SELECT e.collection_id, e.source FROM egret.document_reference AS e \
          WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number AND e.source <> ALL ($5) ORDER BY e.source LIMIT $3::bigint) AS first ON true \
      LEFT JOIN LATERAL (SELECT * FROM egret.document AS d \
          WHERE d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source OFFSET 0) AS d ON true \
@@ -385,7 +385,7 @@ pub fn export_sql(tenant: i32, collection: i32) -> String {
 /// The documents that refer to one, in the order of their numbers from `after` on.
 pub fn referring_sql() -> String {
     format!(
-        "SELECT 1, {COLUMNS} FROM (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
+        "SELECT 1, {COLUMNS} FROM (SELECT e.collection_id, e.source FROM egret.document_reference AS e \
              WHERE e.tenant_id = $1 AND e.target = $2 AND e.source > $3 ORDER BY e.source LIMIT $4) AS e \
          CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \
              WHERE d.tenant_id = $1 AND d.collection_id = e.collection_id AND d.number = e.source OFFSET 0) AS d ORDER BY e.source"

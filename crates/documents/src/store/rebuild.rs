@@ -4,6 +4,8 @@ use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Error as PgError, GenericClient};
 use uuid::Uuid;
 
+use super::edges::EdgeRows;
+use crate::core::edges::{arranged, changed};
 use crate::model::{CollectionId, DocumentId, TenantId};
 
 /// A document as far as what is declared of it matters.
@@ -87,36 +89,33 @@ pub struct Referring {
     pub ends: Vec<i32>,
     /// What they refer to.
     pub targets: Vec<i64>,
-    /// Edges that were not there: whose, to which, from which.
-    pub new: (Vec<i32>, Vec<i64>, Vec<i64>),
-    /// Edges that go.
-    pub gone: (Vec<i32>, Vec<i64>, Vec<i64>),
+    /// Rows of edges that were not there.
+    new: EdgeRows,
+    /// Rows of edges that go: whose, the first target of each, from which document.
+    gone: (Vec<i32>, Vec<i64>, Vec<i64>),
 }
 
 impl Referring {
-    /// A document that refers to these, each once; nothing is written where it did so before.
-    pub fn push(&mut self, row: &Row, targets: &[i64]) {
-        if row.targets == targets {
+    /// A document of a collection that refers to these, each once; nothing is written where it did so before.
+    pub fn push(&mut self, row: &Row, collection: CollectionId, targets: &[i64]) {
+        let order = arranged(&row.targets, targets);
+        if row.targets == order {
             return;
         }
         let number = row.id.number();
-        let put = |edges: &mut (Vec<i32>, Vec<i64>, Vec<i64>), target: i64| {
-            edges.0.push(row.tenant);
-            edges.1.push(target);
-            edges.2.push(number);
-        };
-        let new = targets
-            .iter()
-            .filter(|target| !row.targets.contains(target));
-        new.for_each(|target| put(&mut self.new, *target));
-        let gone = row
-            .targets
-            .iter()
-            .filter(|target| !targets.contains(target));
-        gone.for_each(|target| put(&mut self.gone, *target));
+        let (gone, new) = changed(&row.targets, &order);
+        for edges in gone {
+            self.gone.0.push(row.tenant);
+            self.gone.1.push(edges[0]);
+            self.gone.2.push(number);
+        }
+        let place = (TenantId(row.tenant), collection);
+        for edges in new {
+            self.new.push(place, edges, number);
+        }
         self.tenants.push(row.tenant);
         self.numbers.push(number);
-        self.targets.extend(targets);
+        self.targets.extend(order);
         let end =
             i32::try_from(self.targets.len()).expect("a page has a limited number of documents");
         self.ends.push(end);
@@ -183,9 +182,5 @@ pub async fn refer(
         &referring.ends,
     ];
     client.execute(changed, &values).await?;
-    let new = "INSERT INTO egret.document_edge (tenant_id, collection_id, target, source) \
-         SELECT n.tenant_id, $1, n.target, n.source FROM unnest($2::integer[], $3::bigint[], $4::bigint[]) AS n (tenant_id, target, source)";
-    let (tenants, targets, sources) = &referring.new;
-    let values: [&(dyn ToSql + Sync); 4] = [&collection.0, tenants, targets, sources];
-    client.execute(new, &values).await.map(drop)
+    referring.new.write(client).await
 }

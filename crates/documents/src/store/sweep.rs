@@ -59,7 +59,7 @@ pub async fn versions(client: &Client, collection: i32, days: i32) -> Result<(),
 }
 
 /// Documents of a tenant's collection that have a number below one, those after one. Gives their ids, and whether others refer to them.
-pub const OLD: &str = "SELECT d.id, EXISTS (SELECT FROM egret.document_edge AS e \
+pub const OLD: &str = "SELECT d.id, EXISTS (SELECT FROM egret.document_reference AS e \
          WHERE e.tenant_id = d.tenant_id AND e.target = d.number AND e.source <> d.number) \
      FROM egret.document AS d \
      WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number > $3 AND d.number < $4 ORDER BY d.number LIMIT $5";

@@ -14,9 +14,9 @@ async fn installed(version: u32) -> (TestDatabase, Client) {
     install::install(&mut client, 16, false).await.unwrap();
     client.batch_execute(SETTINGS).await.unwrap();
     let rows = "INSERT INTO egret.document_tenant (name) VALUES ('default');
-        INSERT INTO egret.document SELECT 1, 1, i, gen_random_uuid(), 1, now(), NULL, NULL, NULL, ARRAY[i % 7], '{}' FROM generate_series(1, 2000) AS i;
+        INSERT INTO egret.document SELECT 1, 1, i, gen_random_uuid(), 1, now(), NULL, NULL, NULL, ARRAY[i % 7, (i + 1) % 7, (i + 2) % 7, (i + 3) % 7], '{}' FROM generate_series(1, 2000) AS i;
         INSERT INTO egret.document_alias SELECT 1, 1, md5(i::text)::uuid, i FROM generate_series(1, 2000) AS i;
-        INSERT INTO egret.document_edge SELECT 1, 1, i % 7, i FROM generate_series(1, 2000) AS i";
+        INSERT INTO egret.document_edge SELECT 1, 1, i, i % 7, (i + 1) % 7, (i + 2) % 7, (i + 3) % 7 FROM generate_series(1, 2000) AS i";
     client.batch_execute(rows).await.unwrap();
     (database, client)
 }

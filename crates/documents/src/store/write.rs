@@ -7,7 +7,9 @@ use egret_postgres::tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked}
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Statement};
 use uuid::Uuid;
 
+use super::edges::EdgeRows;
 use crate::core::definition::History;
+use crate::core::edges::{WIDTH, arranged, changed};
 use crate::core::group::Request;
 use crate::model::{AliasId, ChangeKind, CollectionId, DocumentId, TenantId, Written};
 
@@ -30,8 +32,8 @@ pub struct Writes {
     back_kept: Vec<bool>,
     aliases: Aliases,
     gone_aliases: GoneAliases,
-    edges: Edges,
-    edge_collections: Vec<i32>,
+    edges: EdgeRows,
+    gone_rows: Edges,
     gone_edges: Edges,
     /// By which of the writes each goes.
     gone_edge_places: Vec<i32>,
@@ -201,9 +203,8 @@ impl Writes {
     ) {
         let number = id.number();
         self.number_max = self.number_max.max(number);
-        for target in &content.targets {
-            self.edges.push(tenant, *target, number);
-            self.edge_collections.push(collection.0);
+        for row in content.targets.chunks(WIDTH) {
+            self.edges.push((tenant, collection), row, number);
         }
         self.new.push((tenant, collection), number, content);
         self.new_ids.push(id.uuid());
@@ -216,22 +217,19 @@ impl Writes {
         (tenant, collection): Place,
         number: i64,
         before: &[i64],
-        content: Content,
+        mut content: Content,
     ) {
-        for target in content
-            .targets
-            .iter()
-            .filter(|target| !before.contains(target))
-        {
-            self.edges.push(tenant, *target, number);
-            self.edge_collections.push(collection.0);
+        let let_go = before.iter().filter(|one| !content.targets.contains(one));
+        for target in let_go {
+            self.let_go(tenant, *target, number);
         }
-        for target in before
-            .iter()
-            .filter(|target| !content.targets.contains(target))
-        {
-            self.gone_edges.push(tenant, *target, number);
-            self.gone_edge_places.push(self.place);
+        content.targets = arranged(before, &content.targets);
+        let (gone, new) = changed(before, &content.targets);
+        for row in gone {
+            self.gone_rows.push(tenant, row[0], number);
+        }
+        for row in new {
+            self.edges.push((tenant, collection), row, number);
         }
         self.changed.push((tenant, collection), number, content);
     }
@@ -239,10 +237,17 @@ impl Writes {
     /// A document that is there no more, and what it referred to.
     pub fn remove(&mut self, (tenant, collection): Place, number: i64, targets: &[i64]) {
         self.gone.push((tenant, collection), number);
-        for target in targets {
-            self.gone_edges.push(tenant, *target, number);
-            self.gone_edge_places.push(self.place);
+        for row in targets.chunks(WIDTH) {
+            self.gone_rows.push(tenant, row[0], number);
         }
+        for target in targets {
+            self.let_go(tenant, *target, number);
+        }
+    }
+
+    fn let_go(&mut self, tenant: TenantId, target: i64, source: i64) {
+        self.gone_edges.push(tenant, target, source);
+        self.gone_edge_places.push(self.place);
     }
 
     /// Another write begins: what goes by those before it holds up nothing.
@@ -399,25 +404,29 @@ impl Writes {
         ]
     }
 
-    fn of_names_and_edges(&self) -> [&(dyn ToSql + Sync); 14] {
+    fn of_names_and_edges(&self) -> Vec<&(dyn ToSql + Sync)> {
         let (named, gone_names) = (&self.aliases, &self.gone_aliases);
-        let (edges, gone_edges) = (&self.edges, &self.gone_edges);
-        [
+        let (gone_rows, gone_edges) = (&self.gone_rows, &self.gone_edges);
+        let mut all: Vec<&(dyn ToSql + Sync)> = vec![
             &named.tenants,
             &named.collections,
             &named.aliases,
             &named.numbers,
             &gone_names.tenants,
             &gone_names.aliases,
-            &edges.tenants,
-            &self.edge_collections,
-            &edges.targets,
-            &edges.sources,
+        ];
+        all.extend(self.edges.columns());
+        let gone: [&(dyn ToSql + Sync); 7] = [
+            &gone_rows.tenants,
+            &gone_rows.targets,
+            &gone_rows.sources,
             &gone_edges.tenants,
             &gone_edges.targets,
             &gone_edges.sources,
             &self.gone_edge_places,
-        ]
+        ];
+        all.extend(gone);
+        all
     }
 
     fn told_and_answered(&self) -> [&(dyn ToSql + Sync); 12] {
@@ -440,7 +449,7 @@ impl Writes {
 }
 
 /// Parameters of `egret.document_write`.
-const PARAMETERS: usize = 65;
+const PARAMETERS: usize = 71;
 
 /// The statement of [`Writes::run`].
 pub fn write_sql() -> String {

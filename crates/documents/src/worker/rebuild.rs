@@ -241,7 +241,7 @@ impl<'a> Rebuild<'a> {
             });
             let found: Vec<Option<i64>> = found.collect();
             match targets(&found) {
-                Ok(targets) => referring.push(&row, &targets),
+                Ok(targets) => referring.push(&row, declared.id, &targets),
                 Err(missing) => {
                     let told = missing
                         .iter()

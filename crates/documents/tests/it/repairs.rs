@@ -48,10 +48,9 @@ async fn aliases_and_edges_are_mended() {
     use FindingKind::{AliasMissing, AliasStale, EdgeStale, Edges};
     let world = world().await;
     let damage = "DELETE FROM egret.document_alias WHERE number = (SELECT number FROM egret.document WHERE body ->> 'number' = '1');
-        DELETE FROM egret.document_edge WHERE source = (SELECT number FROM egret.document WHERE body ->> 'number' = '2')
-            AND target = (SELECT number FROM egret.document WHERE body ->> 'faa' = 'LGA');
+        UPDATE egret.document_edge SET target_2 = NULL WHERE source = (SELECT number FROM egret.document WHERE body ->> 'number' = '2');
         UPDATE egret.document SET targets = '{}' WHERE body ->> 'number' = '3';
-        INSERT INTO egret.document_edge SELECT 1, 2, number, 7 FROM egret.document WHERE body ->> 'faa' = 'LGA';
+        INSERT INTO egret.document_edge (tenant_id, collection_id, source, target) SELECT 1, 2, 7, number FROM egret.document WHERE body ->> 'faa' = 'LGA';
         INSERT INTO egret.document_alias SELECT 1, collection_id, gen_random_uuid(), number FROM egret.document WHERE body ->> 'number' = '3'";
     world.client.batch_execute(damage).await.unwrap();
     let found = fsck(&world, false).await;
@@ -114,7 +113,7 @@ async fn a_damaged_document_is_nobody_elses_trouble() {
 #[tokio::test]
 async fn an_edge_from_nowhere_holds_up_nobody() {
     let world = world().await;
-    let damage = "INSERT INTO egret.document_edge SELECT 1, 2, number, 7 FROM egret.document WHERE body ->> 'faa' = 'LGA'";
+    let damage = "INSERT INTO egret.document_edge (tenant_id, collection_id, source, target) SELECT 1, 2, 7, number FROM egret.document WHERE body ->> 'faa' = 'LGA'";
     world.client.batch_execute(damage).await.unwrap();
     for number in 1..=3 {
         let flight = json!({"number": number, "origin": "JFK"});
@@ -167,7 +166,7 @@ async fn what_is_repaired_once_is_right() {
     // One refers to more than it says, and edges of another are noted with another collection.
     let damage = "UPDATE egret.document SET targets = targets || (SELECT array_agg(number) FROM egret.document WHERE body ->> 'number' = '3')
             WHERE body ->> 'number' = '1';
-        INSERT INTO egret.document_edge SELECT d.tenant_id, d.collection_id, t.number, d.number FROM egret.document AS d, egret.document AS t
+        INSERT INTO egret.document_edge (tenant_id, collection_id, source, target) SELECT d.tenant_id, d.collection_id, d.number, t.number FROM egret.document AS d, egret.document AS t
             WHERE d.body ->> 'number' = '1' AND t.body ->> 'number' = '3';
         UPDATE egret.document_edge SET collection_id = collection_id + 100
             WHERE source = (SELECT number FROM egret.document WHERE body ->> 'number' = '2')";

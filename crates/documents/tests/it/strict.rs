@@ -24,7 +24,7 @@ async fn refused(version: u32) {
     // What somebody else has done behind Egret's back the server itself does not allow, or it does not let go of it.
     let behind = "DELETE FROM egret.document_edge; UPDATE egret.document SET targets = '{}'";
     world.client.batch_execute(behind).await.unwrap();
-    let hidden = "INSERT INTO egret.document_edge SELECT tenant_id, collection_id, number, number FROM egret.document WHERE body ? 'faa'";
+    let hidden = "INSERT INTO egret.document_edge (tenant_id, collection_id, source, target) SELECT tenant_id, collection_id, number, number FROM egret.document WHERE body ? 'faa'";
     world.client.batch_execute(hidden).await.unwrap();
     assert_eq!(
         code(world.delete("airports", airport.id).await),

@@ -121,12 +121,12 @@ impl World {
 
     /// Every edge leads from a document to one that is there, and every document has as many as it says, and one name.
     pub async fn check(&self) {
-        let wrong = "SELECT (SELECT count(*) FROM egret.document_edge AS e WHERE NOT EXISTS (
+        let wrong = "SELECT (SELECT count(*) FROM egret.document_reference AS e WHERE NOT EXISTS (
                 SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.number = e.target)
              OR NOT EXISTS (SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.number = e.source
                 AND d.collection_id = e.collection_id AND e.target = ANY (d.targets)))
             + (SELECT count(*) FROM egret.document AS d WHERE cardinality(d.targets) <>
-                (SELECT count(*) FROM egret.document_edge AS e WHERE e.tenant_id = d.tenant_id AND e.source = d.number))
+                (SELECT count(*) FROM egret.document_reference AS e WHERE e.tenant_id = d.tenant_id AND e.source = d.number))
             + (SELECT count(*) FROM egret.document AS d WHERE 0 =
                 (SELECT count(*) FROM egret.document_alias AS a WHERE a.tenant_id = d.tenant_id AND a.number = d.number))
             + (SELECT count(*) FROM egret.document_alias AS a WHERE NOT EXISTS (

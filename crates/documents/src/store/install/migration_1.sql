@@ -43,7 +43,7 @@ CREATE TABLE egret.document (
     created_by text,
     modified_by text,
     trace_id text,
-    -- The numbers of the documents that it refers to, each once.
+    -- The numbers of the documents that it refers to, each once, in the order of its rows of egret.document_edge.
     targets bigint[] NOT NULL,
     body jsonb NOT NULL,
     PRIMARY KEY (tenant_id, collection_id, number)
@@ -61,15 +61,30 @@ CREATE TABLE egret.document_alias (
 ) PARTITION BY HASH (alias);
 COMMENT ON TABLE egret.document_alias IS 'By which identities documents are found.';
 
+-- Edges, four to a row: a row has a header, and is an entry of the log, whatever is in it. Those of a document are in the order of its `targets`,
+-- the first four in one row, and so on; a row goes and comes as a whole. One table, as each of the four is looked for.
 CREATE TABLE egret.document_edge (
     tenant_id integer NOT NULL,
     -- That of the document that refers.
     collection_id integer NOT NULL,
-    target bigint NOT NULL,
     source bigint NOT NULL,
+    target bigint NOT NULL,
+    target_2 bigint,
+    target_3 bigint,
+    target_4 bigint,
     PRIMARY KEY (tenant_id, target, source)
-) PARTITION BY HASH (target);
-COMMENT ON TABLE egret.document_edge IS 'Which documents refer to which.';
+) WITH (fillfactor = 100, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.1);
+CREATE INDEX document_edge_2 ON egret.document_edge (tenant_id, target_2, source) WHERE target_2 IS NOT NULL;
+CREATE INDEX document_edge_3 ON egret.document_edge (tenant_id, target_3, source) WHERE target_3 IS NOT NULL;
+CREATE INDEX document_edge_4 ON egret.document_edge (tenant_id, target_4, source) WHERE target_4 IS NOT NULL;
+COMMENT ON TABLE egret.document_edge IS 'Which documents refer to which, four to a row; one by one they are in egret.document_reference.';
+
+CREATE VIEW egret.document_reference AS
+SELECT tenant_id, collection_id, target, source FROM egret.document_edge
+UNION ALL SELECT tenant_id, collection_id, target_2, source FROM egret.document_edge WHERE target_2 IS NOT NULL
+UNION ALL SELECT tenant_id, collection_id, target_3, source FROM egret.document_edge WHERE target_3 IS NOT NULL
+UNION ALL SELECT tenant_id, collection_id, target_4, source FROM egret.document_edge WHERE target_4 IS NOT NULL;
+COMMENT ON VIEW egret.document_reference IS 'Which documents refer to which, by their numbers.';
 
 -- What documents were before, and what those were that are gone, of the collections that keep that.
 CREATE TABLE egret.document_version (
@@ -157,27 +172,30 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     parent text;
+    slot text;
     compression text;
 BEGIN
     SELECT CASE WHEN 'lz4' = ANY (enumvals) THEN 'lz4' ELSE 'pglz' END INTO compression
     FROM pg_catalog.pg_settings WHERE name = 'default_toast_compression';
     EXECUTE pg_catalog.format('ALTER TABLE egret.document ALTER body SET COMPRESSION %I', compression);
     EXECUTE pg_catalog.format('ALTER TABLE egret.document_version ALTER body SET COMPRESSION %I', compression);
-    FOREACH parent IN ARRAY '{document,document_alias,document_edge,document_version}'::text[] LOOP
+    FOREACH parent IN ARRAY '{document,document_alias,document_version}'::text[] LOOP
         FOR place IN 0 .. partitions - 1 LOOP
             EXECUTE pg_catalog.format(
                 'CREATE TABLE egret.%I PARTITION OF egret.%I FOR VALUES WITH (MODULUS %s, REMAINDER %s) '
                 'WITH (fillfactor = %s, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05, '
                 'autovacuum_vacuum_insert_scale_factor = 0.1)',
                 parent || '_' || place, parent, partitions, place,
-                -- Room for new versions beside the old ones; names and edges are not changed.
+                -- Room for new versions beside the old ones; names are not changed.
                 CASE parent WHEN 'document' THEN 90 ELSE 100 END);
         END LOOP;
     END LOOP;
     IF is_strict THEN
         ALTER TABLE egret.document ADD CONSTRAINT document_by_number UNIQUE (tenant_id, number);
-        ALTER TABLE egret.document_edge ADD CONSTRAINT document_edge_target
-            FOREIGN KEY (tenant_id, target) REFERENCES egret.document (tenant_id, number) ON DELETE RESTRICT;
+        FOREACH slot IN ARRAY '{target,target_2,target_3,target_4}'::text[] LOOP
+            EXECUTE pg_catalog.format(
+                'ALTER TABLE egret.document_edge ADD FOREIGN KEY (tenant_id, %I) REFERENCES egret.document (tenant_id, number) ON DELETE RESTRICT', slot);
+        END LOOP;
     END IF;
 END
 $$;
@@ -209,7 +227,11 @@ CREATE FUNCTION egret.document_write(
     back_tenants integer[], back_collections integer[], back_numbers bigint[], back_kept boolean[],
     alias_tenants integer[], alias_collections integer[], aliases uuid[], alias_numbers bigint[],
     gone_alias_tenants integer[], gone_aliases uuid[],
-    edge_tenants integer[], edge_collections integer[], edge_targets bigint[], edge_sources bigint[],
+    -- Rows of edges.
+    edge_tenants integer[], edge_collections integer[], edge_sources bigint[],
+    edge_targets bigint[], edge_targets_2 bigint[], edge_targets_3 bigint[], edge_targets_4 bigint[],
+    gone_row_tenants integer[], gone_row_targets bigint[], gone_row_sources bigint[],
+    -- Single edges that go, each by which of the writes.
     gone_edge_tenants integer[], gone_edge_targets bigint[], gone_edge_sources bigint[], gone_edge_places integer[],
     kinds "char"[], tenants integer[], collections integer[], ids uuid[], versions integer[],
     -- Requests with their answers; those of each are up to its place in `answer_ends`.
@@ -226,7 +248,7 @@ BEGIN
     IF cardinality(checked_numbers) > 0 THEN
         SELECT array_agg(c.number) INTO held
         FROM unnest(checked_tenants, checked_numbers, checked_places) AS c (tenant_id, number, place)
-        CROSS JOIN LATERAL (SELECT FROM egret.document_edge AS e
+        CROSS JOIN LATERAL (SELECT FROM egret.document_reference AS e
             WHERE e.tenant_id = c.tenant_id AND e.target = c.number AND e.source <> c.number AND NOT EXISTS (
                 SELECT FROM unnest(gone_edge_tenants, gone_edge_targets, gone_edge_sources, gone_edge_places) AS g (tenant_id, target, source, place)
                 WHERE g.tenant_id = e.tenant_id AND g.target = e.target AND g.source = e.source AND g.place < c.place) LIMIT 1) AS e;
@@ -259,9 +281,9 @@ BEGIN
         FROM unnest(back_tenants, back_collections, back_numbers, back_kept) AS b (tenant_id, collection_id, number, is_kept)
         WHERE v.tenant_id = b.tenant_id AND v.collection_id = b.collection_id AND v.number = b.number AND v.is_deleted AND b.is_kept;
     END IF;
-    IF cardinality(gone_edge_targets) > 0 THEN
+    IF cardinality(gone_row_targets) > 0 THEN
         DELETE FROM egret.document_edge AS e
-        USING unnest(gone_edge_tenants, gone_edge_targets, gone_edge_sources) AS g (tenant_id, target, source)
+        USING unnest(gone_row_tenants, gone_row_targets, gone_row_sources) AS g (tenant_id, target, source)
         WHERE e.tenant_id = g.tenant_id AND e.target = g.target AND e.source = g.source;
     END IF;
     IF cardinality(gone_aliases) > 0 THEN
@@ -296,8 +318,8 @@ BEGIN
         SELECT * FROM unnest(alias_tenants, alias_collections, aliases, alias_numbers);
     END IF;
     IF cardinality(edge_targets) > 0 THEN
-        INSERT INTO egret.document_edge (tenant_id, collection_id, target, source)
-        SELECT * FROM unnest(edge_tenants, edge_collections, edge_targets, edge_sources);
+        INSERT INTO egret.document_edge (tenant_id, collection_id, source, target, target_2, target_3, target_4)
+        SELECT * FROM unnest(edge_tenants, edge_collections, edge_sources, edge_targets, edge_targets_2, edge_targets_3, edge_targets_4);
     END IF;
     IF cardinality(request_keys) > 0 THEN
         INSERT INTO egret.document_request (tenant_id, key, print, at, kinds, ids, versions)
