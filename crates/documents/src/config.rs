@@ -5,7 +5,7 @@ use egret_base::settings::{Size, Span};
 egret_base::settings! {
     /// Settings of the documents engine.
     pub struct DocumentsConfig in "documents" {
-        /// Partitions of the tables for documents, names and edges. It holds for databases in which there are no documents yet.
+        /// Partitions of the tables for documents, names and earlier versions. It holds for databases in which there are no documents yet.
         partitions: u32 = 16,
         /// Groups of writes that are on their way at a time, in each database. Each takes a connection.
         writers: u32 = 2,

@@ -63,6 +63,8 @@ pub struct Documents {
 struct Ids {
     things: Vec<String>,
     items: Vec<String>,
+    /// The thing that very many refer to, where the scenario has one.
+    popular: Option<String>,
 }
 
 /// What a load has come to.
@@ -224,18 +226,30 @@ impl Documents {
             let to = |at| format!("t{}", (place + at * 7) % count);
             shape.item(&format!("i{place}"), to, 'a')
         };
-        let ids = Ids {
+        let mut ids = Ids {
             things: self.put_in(stage, ("things", count), thing).await?,
             items: self.put_in(stage, ("items", count), item).await?,
+            popular: None,
         };
         if self.args.scenario == DocumentsScenario::Referrers {
-            let one = Shape {
-                references: 1,
-                ..shape
+            // Neither the first nor the last of what each refers to.
+            let popular = count / 2;
+            let referring = move |place: u32| {
+                let to = |at| match at {
+                    0 => format!("t{popular}"),
+                    _ => format!(
+                        "t{}",
+                        (u64::from(place) + u64::from(at) * 1_237) % u64::from(count)
+                    ),
+                };
+                shape.item(&format!("h{place}"), to, 'a')
             };
-            let referring =
-                move |place: u32| one.item(&format!("h{place}"), |_| "t0".to_owned(), 'a');
             self.put_in(stage, ("items", REFERRERS), referring).await?;
+            let found = self.all(stage, (1, 1), move |client, _| {
+                let answered = client.done("POST", "documents/things", &thing(popular))?;
+                Ok(Some(answered.id))
+            });
+            ids.popular = found.await?.pop();
         }
         Ok(ids)
     }

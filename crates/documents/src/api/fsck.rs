@@ -185,7 +185,7 @@ impl Look<'_> {
         let met = self.documents().await?;
         let (aliases, edges) = check::counts(self.client).await?;
         (self.checked.aliases, self.checked.edges) = (aliases, edges);
-        // All that documents have was met from them: only where there is more, something is of none.
+        // All that documents have was met from them: only where there is more, something is of none, or not as one notes it.
         if aliases != met.aliases {
             self.aliases().await?;
         }
@@ -220,7 +220,9 @@ impl Look<'_> {
             if DocumentId::stored(row.id).number() != row.number {
                 self.find(Kind::Number, of, "its number is not of its id", None);
             }
-            met.edges += row.edges.iter().collect::<BTreeSet<_>>().len() as u64;
+            if row.edges == row.targets {
+                met.edges += row.edges.iter().collect::<BTreeSet<_>>().len() as u64;
+            }
             match drafted(self.catalogue, &row) {
                 Ok(draft) => drafts.push((row, draft)),
                 Err(what) => self.find(Kind::Body, of, what, None),
@@ -271,7 +273,8 @@ impl Look<'_> {
         }
         let said: BTreeSet<i64> = row.targets.iter().copied().collect();
         let there: BTreeSet<i64> = row.edges.iter().copied().collect();
-        if said != wanted || row.edges != row.targets {
+        let is_once = said.len() == row.targets.len();
+        if said != wanted || row.edges != row.targets || !is_once {
             let what = format!(
                 "its body refers to {} documents, {} are noted with it, and {} edges are there",
                 wanted.len(),
@@ -368,7 +371,7 @@ async fn mend(
                 check::forget_alias(client, *tenant, *alias).await?;
             }
         }
-        Wrong::Edges(edges) => check::forget_edges(client, edges).await?,
+        Wrong::Edges(edges) => check::mend_edges(client, edges).await?,
         Wrong::Document(place) => {
             let Some(row) = check::document(client, statements, *place).await? else {
                 return Ok(true);

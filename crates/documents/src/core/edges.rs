@@ -9,18 +9,26 @@ pub const WIDTH: usize = 4;
 /// The targets of a row, at most [`WIDTH`] and at least one.
 pub type EdgeRow = [i64];
 
+/// What a document referred to that it does not refer to any more.
+pub fn let_go(before: &[i64], after: &[i64]) -> Vec<i64> {
+    let after = Sorted::of(after);
+    let gone = before.iter().filter(|target| !after.has(**target));
+    gone.copied().collect()
+}
+
 /// The order in which these targets are noted of a document that refers to those `before`: what stays does so where it is, what comes takes the
 /// places of what goes, and the last ones take those that are left. Each target is there once, on both sides.
 pub fn arranged(before: &[i64], after: &[i64]) -> Vec<i64> {
-    let mut coming = after.iter().filter(|target| !before.contains(target));
+    let (there, wanted) = (Sorted::of(before), Sorted::of(after));
+    let mut coming = after.iter().filter(|target| !there.has(**target)).copied();
     let mut all: Vec<Option<i64>> = before
         .iter()
-        .map(|target| match after.contains(target) {
+        .map(|target| match wanted.has(*target) {
             true => Some(*target),
-            false => coming.next().copied(),
+            false => coming.next(),
         })
         .collect();
-    all.extend(coming.map(|target| Some(*target)));
+    all.extend(coming.map(Some));
     let mut place = 0;
     while place < all.len() {
         match all[place] {
@@ -31,6 +39,21 @@ pub fn arranged(before: &[i64], after: &[i64]) -> Vec<i64> {
         }
     }
     all.into_iter().flatten().collect()
+}
+
+/// Targets that are asked for often: a document may have very many.
+struct Sorted(Vec<i64>);
+
+impl Sorted {
+    fn of(targets: &[i64]) -> Self {
+        let mut sorted = targets.to_vec();
+        sorted.sort_unstable();
+        Self(sorted)
+    }
+
+    fn has(&self, target: i64) -> bool {
+        self.0.binary_search(&target).is_ok()
+    }
 }
 
 /// The rows of one order that the other one does not have at the same place: those that go, and those that come.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{
     Client, Error as PgError, GenericClient, Statement, ToStatement,
 };
@@ -182,6 +183,11 @@ pub async fn counts(client: &impl GenericClient) -> Result<(u64, u64), PgError> 
     let sql = "SELECT (SELECT count(*) FROM egret.document_alias), \
          (SELECT count(*) + count(target_2) + count(target_3) + count(target_4) FROM egret.document_edge)";
     let row = client.query_one(sql, &[]).await?;
+    client
+        .batch_execute(
+            "SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0",
+        )
+        .await?;
     let count = |at: usize| row.get::<_, i64>(at).cast_unsigned();
     Ok((count(0), count(1)))
 }
@@ -263,6 +269,8 @@ pub async fn aliases(
 pub struct Edges {
     /// Whose.
     pub tenant: i32,
+    /// Of which collection the document is from which they lead.
+    pub collection: i32,
     /// To which documents; the first of them is part of the row's key.
     pub targets: Vec<i64>,
     /// From which.
@@ -278,7 +286,7 @@ const IS_SAID: &str = "array_remove(ARRAY[e.target, e.target_2, e.target_3, e.ta
 
 fn edges_sql() -> String {
     format!(
-        "SELECT e.tenant_id, array_remove(ARRAY[e.target, e.target_2, e.target_3, e.target_4], NULL), e.source, coalesce({IS_SAID}, false) \
+        "SELECT e.tenant_id, e.collection_id, array_remove(ARRAY[e.target, e.target_2, e.target_3, e.target_4], NULL), e.source, coalesce({IS_SAID}, false) \
          FROM (SELECT * FROM egret.document_edge WHERE (tenant_id, target, source) > ($1, $2, $3) \
              ORDER BY tenant_id, target, source LIMIT $4) AS e \
          LEFT JOIN LATERAL (SELECT * FROM egret.document AS d \
@@ -301,9 +309,10 @@ pub async fn edges(
         .await?;
     let each = rows.iter().map(|row| Edges {
         tenant: row.get(0),
-        targets: row.get(1),
-        source: row.get(2),
-        is_said: row.get(3),
+        collection: row.get(1),
+        targets: row.get(2),
+        source: row.get(3),
+        is_said: row.get(4),
     });
     Ok(each.collect())
 }
@@ -321,20 +330,63 @@ pub async fn forget_alias(
     client.execute(sql, &[&tenant, &alias]).await.map(drop)
 }
 
-/// A row of edges is there no more, unless the document from which they lead notes them so by now.
+/// A row of edges is there no more, but those that the document notes from which they lead, if it is there.
 ///
 /// # Errors
 /// What the server says.
-pub async fn forget_edges(client: &impl GenericClient, edges: &Edges) -> Result<(), PgError> {
+pub async fn mend_edges(client: &impl GenericClient, edges: &Edges) -> Result<(), PgError> {
     let sql = format!(
-        "DELETE FROM egret.document_edge AS e WHERE tenant_id = $1 AND target = $2 AND source = $3 AND NOT EXISTS ( \
-             SELECT FROM egret.document AS d WHERE d.tenant_id = e.tenant_id AND d.collection_id = e.collection_id AND d.number = e.source \
-               AND {IS_SAID})"
+        "SELECT d.targets, coalesce(s.is_said, false) FROM egret.document AS d \
+         LEFT JOIN LATERAL (SELECT {IS_SAID} AS is_said FROM egret.document_edge AS e WHERE e.tenant_id = d.tenant_id \
+             AND e.collection_id = d.collection_id AND e.source = d.number AND e.target = $4) AS s ON true \
+         WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number = $3"
     );
+    let (tenant, collection, source) = (edges.tenant, edges.collection, edges.source);
+    let values: [&(dyn ToSql + Sync); 4] = [&tenant, &collection, &source, &edges.targets[0]];
+    let found = client.query_opt(&sql, &values).await?;
+    if let Some(row) = found {
+        let (targets, is_said): (Vec<i64>, bool) = (row.get(0), row.get(1));
+        return match is_said {
+            true => Ok(()),
+            false => {
+                lay(
+                    client,
+                    (tenant, collection, source),
+                    &edges.targets,
+                    &targets,
+                )
+                .await
+            }
+        };
+    }
+    let gone = "DELETE FROM egret.document_edge WHERE tenant_id = $1 AND target = $2 AND source = $3 AND collection_id = $4";
     client
-        .execute(&sql, &[&edges.tenant, &edges.targets[0], &edges.source])
+        .execute(gone, &[&tenant, &edges.targets[0], &source, &collection])
         .await
         .map(drop)
+}
+
+/// The rows of a document's edges are those of these targets, and no others that have one of them or of those `before`.
+async fn lay(
+    client: &impl GenericClient,
+    (tenant, collection, number): (i32, i32, i64),
+    before: &[i64],
+    targets: &[i64],
+) -> Result<(), PgError> {
+    for slot in ["target", "target_2", "target_3", "target_4"] {
+        let over = format!(
+            "DELETE FROM egret.document_edge WHERE tenant_id = $1 AND source = $2 AND {slot} = ANY ($3::bigint[] || $4::bigint[])"
+        );
+        client
+            .execute(&over, &[&tenant, &number, &before, &targets])
+            .await?;
+    }
+    let mut edges = EdgeRows::default();
+    let place = (TenantId(tenant), CollectionId(collection));
+    for targets in targets.chunks(WIDTH) {
+        edges.push(place, targets, number);
+    }
+    edges.write(client).await
 }
 
 /// A document is called so, and refers to these, each once, and to no other that is noted with it.
@@ -347,8 +399,7 @@ pub async fn mend(
     names: &[Uuid],
     targets: &[i64],
 ) -> Result<(), PgError> {
-    let place: [&(dyn egret_postgres::tokio_postgres::types::ToSql + Sync); 3] =
-        [&row.tenant, &row.collection, &row.number];
+    let place: [&(dyn ToSql + Sync); 3] = [&row.tenant, &row.collection, &row.number];
     let [tenant, collection, number] = place;
     let named = "INSERT INTO egret.document_alias (tenant_id, collection_id, alias, number) \
          SELECT $1, $2, alias, $3 FROM unnest($4::uuid[]) AS n (alias) WHERE NOT EXISTS ( \
@@ -361,18 +412,5 @@ pub async fn mend(
     client
         .execute(referring, &[tenant, collection, number, &targets])
         .await?;
-    for slot in ["target", "target_2", "target_3", "target_4"] {
-        let over = format!(
-            "DELETE FROM egret.document_edge WHERE tenant_id = $1 AND source = $2 AND {slot} = ANY ($3::bigint[] || $4::bigint[])"
-        );
-        client
-            .execute(&over, &[tenant, number, &row.targets, &targets])
-            .await?;
-    }
-    let mut edges = EdgeRows::default();
-    let place = (TenantId(row.tenant), CollectionId(row.collection));
-    for targets in targets.chunks(WIDTH) {
-        edges.push(place, targets, row.number);
-    }
-    edges.write(client).await
+    lay(client, row.place(), &row.targets, targets).await
 }

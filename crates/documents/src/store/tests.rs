@@ -83,6 +83,15 @@ async fn what_looks_for_one_row_looks_into_one_partition_by_an_index() {
         let named = "'{1}', '{3}', 1, 10, '{}'";
         assert_eq!(count(read::REFERRERS, named).await, 2);
         assert_eq!(count(&read::referring_sql(), "1, 3, 0, 1").await, 2);
+        // However many refer to one, the first are read first.
+        for (sql, values) in [
+            (read::REFERRERS.to_owned(), named),
+            (read::referring_sql(), "1, 3, 0, 1"),
+        ] {
+            let plan = plan(&client, &sql, values).await.to_string();
+            assert!(plan.contains("\"Merge Append\""), "{plan}");
+            assert!(!plan.contains("\"Sort\""), "{plan}");
+        }
         assert_eq!(count(read::ANSWERS, alias).await, 1);
         // What a group of writes asks together: the first two, and names once more.
         let all = format!("{alias}, '{{1}}', '{{1}}', '{{5}}', {alias}");

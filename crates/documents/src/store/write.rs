@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::edges::EdgeRows;
 use crate::core::definition::History;
-use crate::core::edges::{WIDTH, arranged, changed};
+use crate::core::edges::{WIDTH, arranged, changed, let_go};
 use crate::core::group::Request;
 use crate::model::{AliasId, ChangeKind, CollectionId, DocumentId, TenantId, Written};
 
@@ -219,9 +219,8 @@ impl Writes {
         before: &[i64],
         mut content: Content,
     ) {
-        let let_go = before.iter().filter(|one| !content.targets.contains(one));
-        for target in let_go {
-            self.let_go(tenant, *target, number);
+        for target in let_go(before, &content.targets) {
+            self.let_go(tenant, target, number);
         }
         content.targets = arranged(before, &content.targets);
         let (gone, new) = changed(before, &content.targets);

@@ -177,3 +177,26 @@ async fn what_is_repaired_once_is_right() {
     assert_eq!(fsck(&world, false).await.findings, []);
     world.stop().await;
 }
+
+#[tokio::test]
+async fn a_document_that_cannot_be_read_keeps_the_edges_that_it_notes() {
+    let world = world().await;
+    let damage = "UPDATE egret.document SET body = body - 'number' WHERE body ->> 'number' = '3';
+        UPDATE egret.document_edge SET target_2 = 7
+            WHERE source = (SELECT number FROM egret.document WHERE body ->> 'number' IS NULL AND body ->> 'faa' IS NULL)";
+    world.client.batch_execute(damage).await.unwrap();
+    let mut told = kinds(&fsck(&world, true).await);
+    told.sort_by_key(|(kind, _)| kind.as_str());
+    assert_eq!(
+        told,
+        [(FindingKind::Body, false), (FindingKind::EdgeStale, true)]
+    );
+    let as_noted = "SELECT count(*) FROM egret.document_edge AS e JOIN egret.document AS d ON d.number = e.source AND d.collection_id = e.collection_id \
+         WHERE d.targets = ARRAY[e.target, e.target_2]";
+    assert_eq!(world.number(as_noted).await, 3);
+    assert_eq!(
+        kinds(&fsck(&world, false).await),
+        [(FindingKind::Body, false)]
+    );
+    world.documents_stop().await;
+}

@@ -127,6 +127,13 @@ impl World {
                 AND d.collection_id = e.collection_id AND e.target = ANY (d.targets)))
             + (SELECT count(*) FROM egret.document AS d WHERE cardinality(d.targets) <>
                 (SELECT count(*) FROM egret.document_reference AS e WHERE e.tenant_id = d.tenant_id AND e.source = d.number))
+            + (SELECT count(*) FROM egret.document AS d WHERE d.targets <> ARRAY(
+                SELECT s.target FROM egret.document_edge AS e, unnest(ARRAY[e.target, e.target_2, e.target_3, e.target_4]) WITH ORDINALITY AS s (target, slot)
+                WHERE e.tenant_id = d.tenant_id AND e.source = d.number AND s.target IS NOT NULL
+                ORDER BY array_position(d.targets, e.target), s.slot))
+            + (SELECT count(*) FROM egret.document_edge AS e WHERE target_2 IS NULL AND target_3 IS NOT NULL OR target_3 IS NULL AND target_4 IS NOT NULL)
+            + (SELECT count(*) FROM egret.document AS d WHERE (cardinality(d.targets) + 3) / 4 <>
+                (SELECT count(*) FROM egret.document_edge AS e WHERE e.tenant_id = d.tenant_id AND e.source = d.number))
             + (SELECT count(*) FROM egret.document AS d WHERE 0 =
                 (SELECT count(*) FROM egret.document_alias AS a WHERE a.tenant_id = d.tenant_id AND a.number = d.number))
             + (SELECT count(*) FROM egret.document_alias AS a WHERE NOT EXISTS (

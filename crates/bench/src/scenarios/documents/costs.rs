@@ -20,8 +20,11 @@ const READS: Duration = Duration::from_secs(5);
 /// A session of PostgreSQL that has become idle tells what it has counted after ten seconds, if not before.
 const ALL_TOLD_AFTER: Duration = Duration::from_secs(11);
 
-/// Documents by which is measured what one costs.
-const COSTS: u32 = 2_000;
+/// Documents by which is measured what one costs. Pages of an index that are filled alike split at about the same time: with so many each has.
+const COSTS: u32 = 20_000;
+
+/// Documents that are made before these.
+const BEFORE_COSTS: u32 = 10_000;
 
 impl Documents {
     /// Reads of all kinds, for a moment each.
@@ -77,7 +80,13 @@ impl Documents {
         let session = site.client().await?;
         let (shape, run, count) = (self.shape, self.run, self.args.documents / 2);
         let write = move |client: &mut Client, place: u32| {
-            let to = |at| format!("t{}", (place + at * 7) % count);
+            // From all over: no two that follow each other refer to neighbours.
+            let to = |at| {
+                format!(
+                    "t{}",
+                    (u64::from(place) * 7_919 + u64::from(at) * 1_237) % u64::from(count)
+                )
+            };
             let body = shape.item(&format!("w{run}-{place}"), to, 'a');
             Ok(Some(client.done("POST", "documents/items", &body)?.id))
         };
@@ -89,10 +98,10 @@ impl Documents {
             session.batch_execute("VACUUM (ANALYZE)").await?;
         }
         session.batch_execute("CHECKPOINT").await?;
-        // Whole pages are written once after a checkpoint: that is not a write's own.
+        // Whole pages are written once after a checkpoint: that is not a write's own. So many documents come to every page.
         self.all(
             stage,
-            (self.args.clients, COSTS * 4),
+            (self.args.clients, BEFORE_COSTS),
             move |client, place| write(client, place + COSTS),
         )
         .await?;

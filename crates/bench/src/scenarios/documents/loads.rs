@@ -34,7 +34,11 @@ impl Documents {
             }
             Which::Get => self.load(stage, pace.clone(), origin, gets(ids)).await,
             Which::Referrers => {
-                let path = format!("documents/things/{}/referrers", ids.things[0]);
+                let popular = ids
+                    .popular
+                    .as_ref()
+                    .context("nothing is referred to by many")?;
+                let path = format!("documents/things/{popular}/referrers");
                 self.load(stage, pace.clone(), origin, move |client, _| {
                     while client
                         .ask("referrers", ("GET", &path, ""), &[200])?
