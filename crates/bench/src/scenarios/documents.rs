@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use self::client::{Address, Client, Pace, each};
+use self::costs::all_over;
 use self::mix::{Left, Shape};
 use self::site::{Counts, Site};
 use crate::cli::{DocumentsArgs, DocumentsScenario, Switch};
@@ -237,10 +238,7 @@ impl Documents {
             let referring = move |place: u32| {
                 let to = |at| match at {
                     0 => format!("t{popular}"),
-                    _ => format!(
-                        "t{}",
-                        (u64::from(place) + u64::from(at) * 1_237) % u64::from(count)
-                    ),
+                    _ => all_over(place, at, count),
                 };
                 shape.item(&format!("h{place}"), to, 'a')
             };

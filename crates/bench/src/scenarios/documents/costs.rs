@@ -80,14 +80,11 @@ impl Documents {
         let session = site.client().await?;
         let (shape, run, count) = (self.shape, self.run, self.args.documents / 2);
         let write = move |client: &mut Client, place: u32| {
-            // From all over: no two that follow each other refer to neighbours.
-            let to = |at| {
-                format!(
-                    "t{}",
-                    (u64::from(place) * 7_919 + u64::from(at) * 1_237) % u64::from(count)
-                )
-            };
-            let body = shape.item(&format!("w{run}-{place}"), to, 'a');
+            let body = shape.item(
+                &format!("w{run}-{place}"),
+                |at| all_over(place, at, count),
+                'a',
+            );
             Ok(Some(client.done("POST", "documents/items", &body)?.id))
         };
         // Its work would be counted as that of writes. A server that was there before keeps its own.
@@ -142,4 +139,10 @@ impl Documents {
         metrics.insert("buffers_per_insert".to_owned(), buffers);
         Ok(())
     }
+}
+
+/// The code of a thing that an item refers to: no two items that follow each other refer to neighbours.
+pub(super) fn all_over(item: u32, at: u32, things: u32) -> String {
+    let place = (u64::from(item) * 7_919 + u64::from(at) * 1_237) % u64::from(things);
+    format!("t{place}")
 }
