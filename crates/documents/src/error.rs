@@ -127,6 +127,14 @@ pub enum DocumentsError {
         /// The last position that is.
         forgotten: i64,
     },
+    /// What is asked for is after a position that was not reached.
+    #[error(
+        "the last change has position {last}: the database is at an earlier state than the one that went further, read documents anew and go on after that"
+    )]
+    ChangesAhead {
+        /// The last position that there is.
+        last: i64,
+    },
     /// Too much is imported at once.
     #[error(
         "an import takes {} lines a request, `import_lines_max`, and this one has {lines}",
@@ -392,7 +400,7 @@ impl Coded for DocumentsError {
             Self::NotDeleted => "not_deleted",
             Self::DocumentsExist { .. } => "documents_exist",
             Self::KeyReused => "idempotency_key_reused",
-            Self::ChangesGone { .. } => "changes_gone",
+            Self::ChangesGone { .. } | Self::ChangesAhead { .. } => "changes_gone",
             Self::NotFound { .. } => "not_found",
             Self::NoCollection { .. } | Self::NoDocuments { .. } => "collection_not_found",
             Self::NoSubscription { .. } => "subscription_not_found",
@@ -436,7 +444,7 @@ impl Coded for DocumentsError {
             Self::AccessDenied { .. } => Kind::Denied,
             Self::NotDeleted | Self::DocumentsExist { .. } => Kind::Conflict,
             Self::KeyReused => Kind::Conflict,
-            Self::ChangesGone { .. } => Kind::Gone,
+            Self::ChangesGone { .. } | Self::ChangesAhead { .. } => Kind::Gone,
             Self::NotFound { .. }
             | Self::NoCollection { .. }
             | Self::NoSubscription { .. }

@@ -15,6 +15,7 @@ use crate::core::definition::{self, Definitions, Given};
 use crate::core::group::Declared;
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, CollectionName, DocumentId};
+use crate::store::query::Portions;
 use crate::store::rebuild::{self, Row};
 use crate::store::{collections, feed, install, owner};
 use crate::worker::catalogue::Catalogue;
@@ -240,10 +241,10 @@ impl<'a, C: GenericClient> Look<'a, C> {
 
     async fn all(&mut self, declared: &Declared) -> Result<(), DocumentsError> {
         for tenant in collections::tenants(self.client).await?.into_values() {
-            let mut after = i64::MIN;
+            let (mut after, mut portions) = (i64::MIN, Portions::new(PAGE));
             loop {
                 let of = (tenant, declared.id);
-                let page = rebuild::page(self.client, of, after, PAGE).await?;
+                let page = rebuild::page(self.client, of, after, &mut portions).await?;
                 let Some(last) = page.last() else { break };
                 after = last.id.number();
                 self.rows(&declared.collection, &page);

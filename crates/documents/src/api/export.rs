@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_base::settings::Size;
-use egret_postgres::tokio_postgres::types::ToSql;
-use egret_postgres::tokio_postgres::{Client, Row, Statement};
+use egret_postgres::tokio_postgres::{Client, Statement};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -15,12 +13,11 @@ use crate::core::group::Declared;
 use crate::core::rights::Action;
 use crate::error::DocumentsError;
 use crate::model::CollectionName;
-use crate::store::query::{Room, rows};
+use crate::store::query::Portions;
 use crate::store::read::{Stored, export_sql};
 use crate::worker::session::SETTINGS;
 
-/// Bytes of the documents that are told at a time, and so many of them at most: that is what the server may send beyond it in vain.
-const PORTION_BYTES: Size = Size::mib(4);
+/// Documents that are told at a time, at most.
 const TOGETHER_MAX: u32 = 128;
 
 /// How long what the server was asked last may take, when nobody waits for it any more.
@@ -36,8 +33,7 @@ pub struct Export {
     caller: Caller,
     declared: Arc<Declared>,
     after: i64,
-    /// How many documents are asked for next: so many as the last ones say that there is room for.
-    documents: u32,
+    portions: Portions,
 }
 
 /// A session in a transaction that sees one moment. It counts among the exports until the server has ended what it was asked.
@@ -79,7 +75,7 @@ impl Documents {
             caller: caller.clone(),
             declared,
             after: i64::MIN,
-            documents: TOGETHER_MAX,
+            portions: Portions::new(TOGETHER_MAX),
         })
     }
 }
@@ -105,16 +101,13 @@ impl Export {
     /// The documents that come next, as many as there is room for.
     async fn portion(&mut self) -> Result<Vec<Stored>, DocumentsError> {
         let session = self.session.as_ref().expect("it is not dropped yet");
-        let mut room = Room::new(self.documents, PORTION_BYTES);
-        let asked = i64::from(self.documents);
-        let values: [&(dyn ToSql + Sync); 2] = [&self.after, &asked];
-        let rows = rows(&session.client, &session.statement, &values, &mut room).await?;
+        let (client, statement) = (&session.client, &session.statement);
+        let rows = self
+            .portions
+            .next(client, statement, &[&self.after])
+            .await?;
         let page: Vec<Stored> = rows.iter().map(Stored::of).collect();
         if let Some(last) = page.last() {
-            let bytes: usize = rows.iter().map(Row::raw_size_bytes).sum();
-            let each = (bytes / rows.len()).max(1) as u64;
-            let fitting = u32::try_from(PORTION_BYTES.bytes() / each);
-            self.documents = fitting.unwrap_or(TOGETHER_MAX).clamp(1, TOGETHER_MAX);
             self.after = last.id.number();
         }
         Ok(page)

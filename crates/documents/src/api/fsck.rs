@@ -12,6 +12,7 @@ use crate::error::DocumentsError;
 use crate::model::{CollectionName, DocumentId};
 use crate::store::check::{self, Alias, Called, Edges, Row, Statements};
 use crate::store::owner;
+use crate::store::query::Portions;
 use crate::worker::catalogue::Catalogue;
 use crate::worker::session::SETTINGS;
 
@@ -198,14 +199,15 @@ impl Look<'_> {
     /// Looks at the documents, and at what they are called and refer to.
     async fn documents(&mut self) -> Result<Met, DocumentsError> {
         let mut met = Met::default();
-        let mut page =
-            check::documents(self.client, self.statements, (i32::MIN, i32::MIN, i64::MIN)).await?;
+        let mut portions = Portions::new(check::PAGE);
+        let first = (i32::MIN, i32::MIN, i64::MIN);
+        let mut page = check::documents(self.client, self.statements, first, &mut portions).await?;
         while let Some(last) = page.last() {
             let after = last.place();
             self.checked.documents += page.len() as u64;
             // The server reads the next ones meanwhile.
             let (client, statements) = (self.client, self.statements);
-            let next = check::documents(client, statements, after);
+            let next = check::documents(client, statements, after, &mut portions);
             let (next, looked) = join!(next, self.page(page, &mut met));
             looked?;
             page = next?;
@@ -289,8 +291,9 @@ impl Look<'_> {
 
     async fn aliases(&mut self) -> Result<(), DocumentsError> {
         let mut after = (i32::MIN, Uuid::nil());
+        let mut portions = Portions::new(check::PAGE);
         loop {
-            let page = check::aliases(self.client, self.statements, after).await?;
+            let page = check::aliases(self.client, self.statements, after, &mut portions).await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
@@ -309,8 +312,9 @@ impl Look<'_> {
 
     async fn edges(&mut self) -> Result<(), DocumentsError> {
         let mut after = (i32::MIN, i64::MIN, i64::MIN);
+        let mut portions = Portions::new(check::PAGE);
         loop {
-            let page = check::edges(self.client, self.statements, after).await?;
+            let page = check::edges(self.client, self.statements, after, &mut portions).await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };

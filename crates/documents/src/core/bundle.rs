@@ -57,7 +57,7 @@ pub fn decide(
     let pairs = asked.iter().zip(met);
     let made: Vec<Option<DocumentId>> = pairs.map(|(one, met)| new(one, met)).collect();
     let together = match asked.len() {
-        1 => Together::default(),
+        1 => Together::of_one(&asked[0], made[0]),
         _ => Together::of(asked, met, &made)?,
     };
     let mut fates = Vec::with_capacity(asked.len());
@@ -79,7 +79,7 @@ pub fn decide(
     Ok(fates)
 }
 
-/// What several of them do to names.
+/// What they do to names that others of them, or they themselves, refer to.
 #[derive(Debug, Default)]
 struct Together {
     made: HashMap<AliasId, i64>,
@@ -87,6 +87,19 @@ struct Together {
 }
 
 impl Together {
+    /// One by itself may refer to what it makes.
+    fn of_one(one: &Asked, made: Option<DocumentId>) -> Self {
+        let (Some(id), Some(draft)) = (made, one.draft()) else {
+            return Self::default();
+        };
+        let is_own = |alias: &&AliasId| draft.references.iter().any(|to| to.alias == **alias);
+        let own = draft.aliases.iter().filter(is_own);
+        Self {
+            made: own.map(|alias| (*alias, id.number())).collect(),
+            gone: HashSet::new(),
+        }
+    }
+
     fn of(asked: &[Asked], met: &[Met], made: &[Option<DocumentId>]) -> Result<Self, Refused> {
         let mut together = Self::default();
         let mut first: HashMap<Key, usize> = HashMap::new();

@@ -10,11 +10,12 @@ use futures_util::future::try_join_all;
 use uuid::Uuid;
 
 use super::edges::EdgeRows;
+use super::query::Portions;
 use crate::core::edges::WIDTH;
 use crate::model::{CollectionId, TenantId};
 
-/// Rows of a page.
-pub const PAGE: i64 = 1_000;
+/// Rows of a page, at most.
+pub const PAGE: u32 = 1_000;
 
 /// The statements of pages, prepared: each has a plan for every partition. What belongs to a row is looked up for that row (`OFFSET 0`), whatever the
 /// planner thinks of tables of which it knows nothing.
@@ -110,13 +111,10 @@ pub async fn documents(
     client: &impl GenericClient,
     statements: &Statements,
     (tenant, collection, number): (i32, i32, i64),
+    portions: &mut Portions,
 ) -> Result<Vec<Row>, PgError> {
-    let rows = client
-        .query(
-            &statements.documents,
-            &[&tenant, &collection, &number, &PAGE],
-        )
-        .await?;
+    let after: [&(dyn ToSql + Sync); 3] = [&tenant, &collection, &number];
+    let rows = portions.next(client, &statements.documents, &after).await?;
     Ok(rows.iter().map(of).collect())
 }
 
@@ -257,10 +255,10 @@ pub async fn aliases(
     client: &impl GenericClient,
     statements: &Statements,
     (tenant, alias): (i32, Uuid),
+    portions: &mut Portions,
 ) -> Result<Vec<Alias>, PgError> {
-    let rows = client
-        .query(&statements.aliases, &[&tenant, &alias, &PAGE])
-        .await?;
+    let after: [&(dyn ToSql + Sync); 2] = [&tenant, &alias];
+    let rows = portions.next(client, &statements.aliases, &after).await?;
     Ok(rows.iter().map(Alias::of).collect())
 }
 
@@ -303,10 +301,10 @@ pub async fn edges(
     client: &impl GenericClient,
     statements: &Statements,
     (tenant, target, source): (i32, i64, i64),
+    portions: &mut Portions,
 ) -> Result<Vec<Edges>, PgError> {
-    let rows = client
-        .query(&statements.edges, &[&tenant, &target, &source, &PAGE])
-        .await?;
+    let after: [&(dyn ToSql + Sync); 3] = [&tenant, &target, &source];
+    let rows = portions.next(client, &statements.edges, &after).await?;
     let each = rows.iter().map(|row| Edges {
         tenant: row.get(0),
         collection: row.get(1),

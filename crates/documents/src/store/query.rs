@@ -5,7 +5,9 @@ use std::pin::pin;
 
 use egret_base::settings::Size;
 use egret_postgres::tokio_postgres::types::ToSql;
-use egret_postgres::tokio_postgres::{Client, Error as PgError, Row, RowStream, Statement};
+use egret_postgres::tokio_postgres::{
+    Client, Error as PgError, GenericClient, Row, RowStream, Statement, ToStatement,
+};
 use futures_util::TryStreamExt;
 use serde_json::Value;
 
@@ -295,8 +297,8 @@ pub const ROWS_TOGETHER: i32 = 128;
 /// # Errors
 /// What the server says.
 pub async fn rows(
-    client: &Client,
-    statement: &Statement,
+    client: &impl GenericClient,
+    statement: &(impl ToStatement + ?Sized + Sync + Send),
     values: &[&(dyn ToSql + Sync)],
     room: &mut Room,
 ) -> Result<Vec<Row>, PgError> {
@@ -304,6 +306,51 @@ pub async fn rows(
     let sent = client.query_raw(statement, values.iter().copied()).await?;
     collect(sent, &mut rows, room).await?;
     Ok(rows)
+}
+
+/// Bytes of a portion.
+const PORTION_BYTES: Size = Size::mib(4);
+
+/// Portions of documents that are read one after the other, of which each fits into memory.
+#[derive(Clone, Debug)]
+pub struct Portions {
+    documents_max: u32,
+    /// How many are asked for next: so many as the last ones say that there is room for.
+    documents: u32,
+}
+
+impl Portions {
+    /// Of so many documents each, at most: that is what the server may send in vain beyond what there is room for.
+    pub fn new(documents_max: u32) -> Self {
+        Self {
+            documents_max,
+            documents: documents_max,
+        }
+    }
+
+    /// The first rows of a statement, none where it has none. How many are asked for is its last parameter, after these.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn next(
+        &mut self,
+        client: &impl GenericClient,
+        statement: &(impl ToStatement + ?Sized + Sync + Send),
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, PgError> {
+        let asked = i64::from(self.documents);
+        let mut all = values.to_vec();
+        all.push(&asked);
+        let mut room = Room::new(self.documents, PORTION_BYTES);
+        let rows = rows(client, statement, &all, &mut room).await?;
+        let bytes: usize = rows.iter().map(Row::raw_size_bytes).sum();
+        let each = (bytes / rows.len().max(1)).max(1) as u64;
+        let fitting = u32::try_from(PORTION_BYTES.bytes() / each);
+        self.documents = fitting
+            .unwrap_or(self.documents_max)
+            .clamp(1, self.documents_max);
+        Ok(rows)
+    }
 }
 
 /// The same of a statement that may have many rows: the server sends no more than [`ROWS_TOGETHER`] of which it is not known whether there is

@@ -391,19 +391,3 @@ pub fn referring_sql() -> String {
              WHERE d.tenant_id = $1 AND d.collection_id = e.collection_id AND d.number = e.source OFFSET 0) AS d ORDER BY e.source"
     )
 }
-
-/// A page of the documents that refer to one.
-///
-/// # Errors
-/// What the server says.
-pub async fn referring(
-    client: &Client,
-    statement: &Statement,
-    (tenant, target): (i32, i64),
-    (after, limit): (i64, i64),
-) -> Result<Vec<Stored>, PgError> {
-    let rows = client
-        .query(statement, &[&tenant, &target, &after, &limit])
-        .await?;
-    Ok(rows.iter().map(Stored::of).collect())
-}

@@ -5,6 +5,7 @@ use egret_postgres::tokio_postgres::{Error as PgError, GenericClient};
 use uuid::Uuid;
 
 use super::edges::EdgeRows;
+use super::query::Portions;
 use crate::core::edges::{arranged, changed};
 use crate::model::{CollectionId, DocumentId, TenantId};
 
@@ -29,12 +30,12 @@ pub async fn page(
     client: &impl GenericClient,
     (tenant, collection): (TenantId, CollectionId),
     after: i64,
-    limit: i64,
+    portions: &mut Portions,
 ) -> Result<Vec<Row>, PgError> {
     let sql = "SELECT d.tenant_id, d.id, d.body::text, d.targets FROM egret.document AS d \
          WHERE d.tenant_id = $1 AND d.collection_id = $2 AND d.number > $3 ORDER BY d.number LIMIT $4";
-    let values: [&(dyn ToSql + Sync); 4] = [&tenant.0, &collection.0, &after, &limit];
-    let rows = client.query(sql, &values).await?;
+    let after: [&(dyn ToSql + Sync); 3] = [&tenant.0, &collection.0, &after];
+    let rows = portions.next(client, sql, &after).await?;
     Ok(rows.iter().map(of).collect())
 }
 

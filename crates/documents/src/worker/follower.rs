@@ -147,7 +147,7 @@ impl Follower {
     /// Groups after a position, in order, for those who listen: some at least, unless they have been told all that is known.
     ///
     /// # Errors
-    /// What the server says, and [`DocumentsError::ChangesGone`].
+    /// What the server says; [`DocumentsError::ChangesGone`] and [`DocumentsError::ChangesAhead`].
     pub async fn after(&self, position: i64) -> Result<Vec<Arc<Group>>, DocumentsError> {
         let recent = self.current().and_then(|line| line.after(position));
         match recent {
@@ -159,7 +159,7 @@ impl Follower {
     /// The same for everybody: some at least, unless there are none.
     ///
     /// # Errors
-    /// What the server says, and [`DocumentsError::ChangesGone`].
+    /// What the server says; [`DocumentsError::ChangesGone`] and [`DocumentsError::ChangesAhead`].
     pub async fn page(&self, after: i64) -> Result<Vec<Arc<Group>>, DocumentsError> {
         let line = self.line().await?;
         let groups = line.read(after).await?.groups;
@@ -168,6 +168,13 @@ impl Follower {
             let forgotten = line.feed.forgotten().await?;
             if after < forgotten {
                 return Err(DocumentsError::ChangesGone { forgotten });
+            }
+        }
+        if groups.is_empty() {
+            // A server that follows another may only be behind it.
+            let (last, written) = line.feed.written().await?;
+            if written.is_some() && after > last {
+                return Err(DocumentsError::ChangesAhead { last });
             }
         }
         Ok(groups)
@@ -293,7 +300,8 @@ impl Line {
     /// The groups after a position; none: they are not remembered.
     fn after(&self, position: i64) -> Option<Vec<Arc<Group>>> {
         let recent = lock(&self.recent);
-        let recent = recent.as_ref().filter(|recent| recent.begins <= position)?;
+        let has = |recent: &&Recent| (recent.begins..=recent.reached()).contains(&position);
+        let recent = recent.as_ref().filter(has)?;
         let first = recent
             .groups
             .partition_point(|group| group.position <= position);

@@ -17,11 +17,12 @@ use crate::core::definition::Definitions;
 use crate::core::group::Declared;
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, CollectionName, DocumentId, TenantId, Violation};
+use crate::store::query::Portions;
 use crate::store::rebuild::{self, Named, Referring, Row};
 use crate::store::{check, collections};
 
-/// Documents that are read at a time.
-pub const PAGE: i64 = 1_000;
+/// Documents that are read at a time, at most.
+pub const PAGE: u32 = 1_000;
 
 /// A collection that is not what it was: by its definition, or by those of others.
 pub struct Redefined {
@@ -165,10 +166,10 @@ impl<'a> Rebuild<'a> {
 
     async fn each(&mut self, declared: &Declared, kind: Kind) -> Result<(), DocumentsError> {
         for tenant in self.tenants.clone() {
-            let mut after = i64::MIN;
+            let (mut after, mut portions) = (i64::MIN, Portions::new(PAGE));
             loop {
                 let of = (tenant, declared.id);
-                let page = rebuild::page(self.transaction, of, after, PAGE).await?;
+                let page = rebuild::page(self.transaction, of, after, &mut portions).await?;
                 let Some(last) = page.last() else { break };
                 after = last.id.number();
                 let mut drafts = Vec::with_capacity(page.len());

@@ -21,10 +21,11 @@ use crate::core::group::{Asked, Declared, Met};
 use crate::core::identity::Identity;
 use crate::error::DocumentsError;
 use crate::model::{AliasId, ChangeKind, Done, TenantId, Written};
+use crate::store::query::Portions;
 use crate::store::write::Writes;
 
-/// Documents that refer to one and are read at a time.
-const PAGE: i64 = 1_000;
+/// Documents that refer to one and are read at a time, at most.
+const PAGE: u32 = 1_000;
 
 /// Bytes of a document that was made from one that is stored: it may have grown with an identity.
 const BYTES_MAX: usize = 1 << 30;
@@ -177,12 +178,11 @@ impl Cascade<'_> {
     /// Tells those that refer to a document what it is called now. Returns which of them are called differently themselves by that.
     async fn tell(&mut self, number: i64, names: &Renamed) -> Result<Vec<i64>, DocumentsError> {
         let (mut renamed, mut after) = (Vec::new(), i64::MIN);
+        let mut portions = Portions::new(PAGE);
         loop {
-            let page = (after, PAGE);
-            let referring = self
-                .session
-                .referring((self.tenant.0, number), page)
-                .await?;
+            let target = (self.tenant.0, number);
+            let referring = self.session.referring(target, after, &mut portions);
+            let referring = referring.await?;
             let Some(last) = referring.last() else {
                 return Ok(renamed);
             };

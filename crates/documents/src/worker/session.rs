@@ -1,5 +1,6 @@
 //! A session that reads and writes documents, with its statements prepared.
 
+use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Statement};
 use futures_util::future::try_join_all;
 use uuid::Uuid;
@@ -7,6 +8,7 @@ use uuid::Uuid;
 use crate::core::group::Deleted;
 use crate::error::DocumentsError;
 use crate::store::owner::NOTICED;
+use crate::store::query::Portions;
 use crate::store::read::{self, Answered, Counted, Looked, Seen, Stored};
 use crate::store::write::{self, Outcome, Writes};
 
@@ -187,10 +189,13 @@ impl Session {
     /// What the server says.
     pub async fn referring(
         &self,
-        target: (i32, i64),
-        page: (i64, i64),
+        (tenant, target): (i32, i64),
+        after: i64,
+        portions: &mut Portions,
     ) -> Result<Vec<Stored>, DocumentsError> {
-        Ok(read::referring(&self.client, &self.referring, target, page).await?)
+        let after: [&(dyn ToSql + Sync); 3] = [&tenant, &target, &after];
+        let rows = portions.next(&self.client, &self.referring, &after).await?;
+        Ok(rows.iter().map(Stored::of).collect())
     }
 
     /// Writes, in one transaction.

@@ -219,5 +219,12 @@ async fn what_is_too_old_goes_and_whoever_follows_from_there_is_told() {
     assert_eq!(code(changes(1).await), "changes_gone");
     assert_eq!(changes(2).await.unwrap().items.len(), 1);
     assert_eq!(changes(3).await.unwrap().items.len(), 0);
+    // Of a state that the database has not reached.
+    assert_eq!(code(changes(4).await), "changes_gone");
+    let ahead = world
+        .documents
+        .next_changes(&world.caller, &mut following(4))
+        .await;
+    assert_eq!(code(ahead), "changes_gone");
     world.documents_stop().await;
 }

@@ -107,7 +107,7 @@ impl Model {
             },
             Asked::Upsert(body) => match self.codes.get(&body.code) {
                 Some(id) => self.put(*id, body),
-                None => match self.targets(body, None) {
+                None => match self.targets(body, Some((id, body.code))) {
                     Some(_) => Ok((Done::Created, id, 1)),
                     None => Err("unresolved_reference"),
                 },
@@ -134,7 +134,7 @@ impl Model {
         }
     }
 
-    /// What a body refers to; with it a document may get this code, and lose another. One that refers to itself does so by the new one from then on,
+    /// What a body refers to; with it a document may get its code, and lose another. One that refers to itself does so by the new one from then on,
     /// even where what was sent has the old one.
     fn targets(&self, body: &Body, moved: Option<(Uuid, u64)>) -> Option<BTreeSet<Uuid>> {
         let resolve = |code: &u64| match moved {
@@ -160,7 +160,8 @@ impl Model {
         };
         let old = self.nodes.get(&id).map(|node| node.body.code);
         let moved = old.filter(|old| *old != body.code).map(|old| (id, old));
-        let targets = self.targets(&body, moved).unwrap();
+        let new = old.is_none().then_some((id, body.code));
+        let targets = self.targets(&body, moved.or(new)).unwrap();
         let version = self.nodes.get(&id).map_or(1, |node| node.version + 1);
         if let Some((_, old)) = moved {
             self.codes.remove(&old);

@@ -263,3 +263,33 @@ async fn writes_that_come_together_are_few_transactions() {
     assert!(groups * 4 < (CLIENTS * WRITES) as i64, "{groups} groups");
     Arc::into_inner(world).unwrap().stop().await;
 }
+
+#[tokio::test]
+async fn a_document_may_refer_to_itself() {
+    let file = r#"{"collections": [
+        {"collection": "persons", "identity": ["/name"], "history": {"deleted": true},
+            "references": [{"name": "friends", "to": "persons", "paths": {"/friends/*": "/name"}}],
+            "schema": {"type": "object", "properties": {"name": {"type": "string"}, "friends": {"type": "array", "items": {"type": "string"}}},
+                "required": ["name"]}}]}"#;
+    let world = World::new(18).await;
+    world.apply(file).await.unwrap();
+    let ann = json!({"name": "Ann", "friends": ["Ann"]});
+    let made = world.made("persons", &ann).await;
+    let other = json!({"name": "Bea", "friends": ["Ann", "Bea", "Cleo"]});
+    assert_eq!(
+        code(world.post("persons", &other).await),
+        "unresolved_reference"
+    );
+    world.check().await;
+    // Nobody else refers to it.
+    world.delete("persons", made.id).await.unwrap();
+    let persons = named("persons");
+    let restored = world
+        .documents
+        .restore(&world.caller, (&persons, made.id), None)
+        .await
+        .unwrap();
+    assert_eq!(restored.id, made.id);
+    assert_eq!(world.get("persons", made.id).await.unwrap(), ann);
+    world.stop().await;
+}

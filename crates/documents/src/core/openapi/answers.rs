@@ -35,7 +35,7 @@ const PROBLEMS: [(&str, &str); 14] = [
     ),
     (
         "410",
-        "`changes_gone`: what came after this position is forgotten already.",
+        "`changes_gone`: what came after this position is forgotten already, or the database has not reached it: it was restored to an earlier state.",
     ),
     (
         "412",
