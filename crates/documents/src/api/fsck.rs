@@ -89,6 +89,8 @@ impl Kind {
 /// What is to be mended.
 enum Wrong {
     Document((i32, i32, i64)),
+    /// Edges of a document that are to be as it notes them: what its body refers to cannot be told.
+    Noted((i32, i32, i64)),
     Alias(i32, Uuid),
     Edges(Edges),
 }
@@ -122,14 +124,26 @@ impl Documents {
         client.batch_execute("COMMIT").await?;
         if repair && wrong.iter().any(Option::is_some) {
             let alone = kept.keeper.writer.alone().await?;
-            let transaction = client.transaction().await?;
+            let mut transaction = client.transaction().await?;
             if !owner::stays(&transaction, alone.epoch).await? {
                 return Err(DocumentsError::Unreachable);
             }
             for (at, wrong) in wrong.into_iter().enumerate() {
                 let Some(wrong) = wrong else { continue };
                 let catalogue = kept.keeper.writer.catalogue();
-                let is_repaired = mend(&transaction, &statements, &catalogue, &wrong).await?;
+                let step = transaction.transaction().await?;
+                let is_repaired = match mend(&step, &statements, &catalogue, &wrong).await {
+                    Ok(is_repaired) => {
+                        step.commit().await?;
+                        is_repaired
+                    }
+                    // What the server does not take is left as it is; the others are mended.
+                    Err(DocumentsError::Server { is_lost: false, .. }) => {
+                        step.rollback().await?;
+                        false
+                    }
+                    Err(error) => return Err(error),
+                };
                 if let Some(finding) = checked.findings.get_mut(at) {
                     finding.is_repaired = is_repaired;
                 }
@@ -222,12 +236,15 @@ impl Look<'_> {
             if DocumentId::stored(row.id).number() != row.number {
                 self.find(Kind::Number, of, "its number is not of its id", None);
             }
-            if row.edges == row.targets {
-                met.edges += row.edges.iter().collect::<BTreeSet<_>>().len() as u64;
+            if is_as_noted(&row) {
+                met.edges += row.edges.len() as u64;
             }
             match drafted(self.catalogue, &row) {
                 Ok(draft) => drafts.push((row, draft)),
-                Err(what) => self.find(Kind::Body, of, what, None),
+                Err(what) => {
+                    self.find(Kind::Body, of, what, None);
+                    self.noted(&row);
+                }
             }
         }
         let (tenants, aliases): (Vec<_>, Vec<_>) = names(&drafts).into_iter().unzip();
@@ -274,19 +291,31 @@ impl Look<'_> {
             self.find(Kind::Dangling, of, what.unwrap_or_default(), None);
         }
         let said: BTreeSet<i64> = row.targets.iter().copied().collect();
-        let there: BTreeSet<i64> = row.edges.iter().copied().collect();
-        let is_once = said.len() == row.targets.len();
-        if said != wanted || row.edges != row.targets || !is_once {
+        if !is_whole {
+            self.noted(row);
+        } else if said != wanted || !is_as_noted(row) {
             let what = format!(
                 "its body refers to {} documents, {} are noted with it, and {} edges are there",
                 wanted.len(),
-                said.len(),
-                there.len()
+                row.targets.len(),
+                row.edges.len()
             );
-            let wrong = is_whole.then_some(Wrong::Document(row.place()));
-            self.find(Kind::Edges, of, what, wrong);
+            self.find(Kind::Edges, of, what, Some(Wrong::Document(row.place())));
         }
         own
+    }
+
+    /// Looks at a document of which only what is noted with it can be told.
+    fn noted(&mut self, row: &Row) {
+        if !is_as_noted(row) {
+            let what = format!(
+                "{} references are noted with it, and {} edges are there",
+                row.targets.len(),
+                row.edges.len()
+            );
+            let of = Some((row.collection, row.id));
+            self.find(Kind::Edges, of, what, Some(Wrong::Noted(row.place())));
+        }
     }
 
     async fn aliases(&mut self) -> Result<(), DocumentsError> {
@@ -330,6 +359,12 @@ impl Look<'_> {
             }
         }
     }
+}
+
+/// Whether the edges of a document are as it notes them, each once.
+fn is_as_noted(row: &Row) -> bool {
+    let once: BTreeSet<&i64> = row.targets.iter().collect();
+    row.edges == row.targets && once.len() == row.targets.len()
 }
 
 fn drafted(catalogue: &Catalogue, row: &Row) -> Result<Draft, String> {
@@ -376,6 +411,11 @@ async fn mend(
             }
         }
         Wrong::Edges(edges) => check::mend_edges(client, edges).await?,
+        Wrong::Noted(place) => {
+            if let Some(row) = check::document(client, statements, *place).await? {
+                check::lay(client, *place, &row.targets, &row.targets).await?;
+            }
+        }
         Wrong::Document(place) => {
             let Some(row) = check::document(client, statements, *place).await? else {
                 return Ok(true);

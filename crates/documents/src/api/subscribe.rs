@@ -112,6 +112,12 @@ impl Documents {
         if is_new && there.len() >= subscriptions_max as usize {
             return Err(DocumentsError::TooManySubscriptions { subscriptions_max });
         }
+        if let Some(after) = wanted.after {
+            let last = kept.follower.last().await?;
+            if after > last {
+                return Err(DocumentsError::ChangesAhead { last });
+            }
+        }
         let lent = kept.asker.lend().await?;
         let stored = subscriptions::put(
             lent.client(),

@@ -365,7 +365,10 @@ pub async fn mend_edges(client: &impl GenericClient, edges: &Edges) -> Result<()
 }
 
 /// The rows of a document's edges are those of these targets, and no others that have one of them or of those `before`.
-async fn lay(
+///
+/// # Errors
+/// What the server says.
+pub async fn lay(
     client: &impl GenericClient,
     (tenant, collection, number): (i32, i32, i64),
     before: &[i64],

@@ -297,8 +297,8 @@ pub const ROWS_TOGETHER: i32 = 128;
 /// # Errors
 /// What the server says.
 pub async fn rows(
-    client: &impl GenericClient,
-    statement: &(impl ToStatement + ?Sized + Sync + Send),
+    client: &Client,
+    statement: &Statement,
     values: &[&(dyn ToSql + Sync)],
     room: &mut Room,
 ) -> Result<Vec<Row>, PgError> {
@@ -311,11 +311,14 @@ pub async fn rows(
 /// Bytes of a portion.
 const PORTION_BYTES: Size = Size::mib(4);
 
+/// Documents that the first portion is of, at most: nothing is known of their size yet.
+const PORTION_FIRST: u32 = 32;
+
 /// Portions of documents that are read one after the other, of which each fits into memory.
 #[derive(Clone, Debug)]
 pub struct Portions {
     documents_max: u32,
-    /// How many are asked for next: so many as the last ones say that there is room for.
+    /// How many are asked for next: so many as there is room for by what was sent last, and no more than twice as many.
     documents: u32,
 }
 
@@ -324,7 +327,7 @@ impl Portions {
     pub fn new(documents_max: u32) -> Self {
         Self {
             documents_max,
-            documents: documents_max,
+            documents: documents_max.min(PORTION_FIRST),
         }
     }
 
@@ -342,13 +345,13 @@ impl Portions {
         let mut all = values.to_vec();
         all.push(&asked);
         let mut room = Room::new(self.documents, PORTION_BYTES);
-        let rows = rows(client, statement, &all, &mut room).await?;
-        let bytes: usize = rows.iter().map(Row::raw_size_bytes).sum();
-        let each = (bytes / rows.len().max(1)).max(1) as u64;
-        let fitting = u32::try_from(PORTION_BYTES.bytes() / each);
-        self.documents = fitting
-            .unwrap_or(self.documents_max)
-            .clamp(1, self.documents_max);
+        let mut rows = Vec::new();
+        let sent = client.query_raw(statement, all.iter().copied()).await?;
+        let sent = collect(sent, &mut rows, &mut room).await?;
+        let each = (sent.bytes / sent.rows.max(1)).max(1);
+        let fitting = u32::try_from(PORTION_BYTES.bytes() / each).unwrap_or(u32::MAX);
+        let most = self.documents.saturating_mul(2).min(self.documents_max);
+        self.documents = fitting.clamp(1, most);
         Ok(rows)
     }
 }
@@ -369,8 +372,8 @@ pub async fn rows_by_parts(
     let portal = transaction.bind(statement, values).await?;
     loop {
         let sent = transaction.query_portal_raw(&portal, ROWS_TOGETHER).await?;
-        let count = collect(sent, &mut rows, room).await?;
-        if room.is_full() || count < ROWS_TOGETHER as usize {
+        let sent = collect(sent, &mut rows, room).await?;
+        if room.is_full() || sent.rows < ROWS_TOGETHER as u64 {
             break;
         }
     }
@@ -379,17 +382,25 @@ pub async fn rows_by_parts(
     Ok(rows)
 }
 
+/// What the server has sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    rows: u64,
+    bytes: u64,
+}
+
 /// Adds the rows that there is room for, and counts all.
-async fn collect(sent: RowStream, rows: &mut Vec<Row>, room: &mut Room) -> Result<usize, PgError> {
+async fn collect(sent: RowStream, rows: &mut Vec<Row>, room: &mut Room) -> Result<Sent, PgError> {
     let mut sent = pin!(sent);
-    let mut count = 0;
+    let mut all = Sent::default();
     while let Some(row) = sent.try_next().await? {
-        count += 1;
+        all.rows += 1;
+        all.bytes += row.raw_size_bytes() as u64;
         if room.takes(row.raw_size_bytes()) {
             rows.push(row);
         }
     }
-    Ok(count)
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -382,12 +382,12 @@ pub fn export_sql(tenant: i32, collection: i32) -> String {
     )
 }
 
-/// The documents that refer to one, in the order of their numbers from `after` on.
+/// The documents that refer to one, in the order of their numbers from `after` on. Edges from nowhere do not count.
 pub fn referring_sql() -> String {
     format!(
-        "SELECT 1, {COLUMNS} FROM (SELECT e.collection_id, e.source FROM egret.document_reference AS e \
-             WHERE e.tenant_id = $1 AND e.target = $2 AND e.source > $3 ORDER BY e.source LIMIT $4) AS e \
+        "SELECT 1, {COLUMNS} FROM egret.document_reference AS e \
          CROSS JOIN LATERAL (SELECT * FROM egret.document AS d \
-             WHERE d.tenant_id = $1 AND d.collection_id = e.collection_id AND d.number = e.source OFFSET 0) AS d ORDER BY e.source"
+             WHERE d.tenant_id = $1 AND d.collection_id = e.collection_id AND d.number = e.source OFFSET 0) AS d \
+         WHERE e.tenant_id = $1 AND e.target = $2 AND e.source > $3 ORDER BY e.source LIMIT $4"
     )
 }

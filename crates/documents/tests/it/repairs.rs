@@ -189,11 +189,40 @@ async fn a_document_that_cannot_be_read_keeps_the_edges_that_it_notes() {
     told.sort_by_key(|(kind, _)| kind.as_str());
     assert_eq!(
         told,
-        [(FindingKind::Body, false), (FindingKind::EdgeStale, true)]
+        [
+            (FindingKind::Body, false),
+            (FindingKind::EdgeStale, true),
+            (FindingKind::Edges, true)
+        ]
     );
     let as_noted = "SELECT count(*) FROM egret.document_edge AS e JOIN egret.document AS d ON d.number = e.source AND d.collection_id = e.collection_id \
          WHERE d.targets = ARRAY[e.target, e.target_2]";
     assert_eq!(world.number(as_noted).await, 3);
+    assert_eq!(
+        kinds(&fsck(&world, false).await),
+        [(FindingKind::Body, false)]
+    );
+    world.documents_stop().await;
+}
+
+#[tokio::test]
+async fn a_document_that_cannot_be_read_keeps_what_it_refers_to() {
+    let world = world().await;
+    let damage = "UPDATE egret.document SET body = body - 'number' WHERE body ->> 'number' = '3';
+        UPDATE egret.document_edge SET collection_id = collection_id + 100
+            WHERE source = (SELECT number FROM egret.document WHERE body ->> 'number' IS NULL AND body ->> 'faa' IS NULL);
+        DELETE FROM egret.document_edge WHERE source IN (SELECT number FROM egret.document WHERE body ->> 'number' = '2')";
+    world.client.batch_execute(damage).await.unwrap();
+    fsck(&world, true).await;
+    let as_noted = "SELECT count(*) FROM egret.document_edge AS e JOIN egret.document AS d ON d.number = e.source AND d.collection_id = e.collection_id \
+         WHERE d.targets = ARRAY[e.target, e.target_2]";
+    assert_eq!(world.number(as_noted).await, 3);
+    assert_eq!(
+        world
+            .number("SELECT count(*) FROM egret.document_edge")
+            .await,
+        3
+    );
     assert_eq!(
         kinds(&fsck(&world, false).await),
         [(FindingKind::Body, false)]

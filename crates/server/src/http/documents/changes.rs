@@ -169,6 +169,8 @@ pub(super) async fn list_document_changes(
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["documents:read"])), params(Start),
     responses(
         (status = 200, description = "The events; the data of `changes`:", body = DocumentChangeList, content_type = "text/event-stream"),
+        (status = 410, description = "`changes_gone`: what came after this position is forgotten already, or the database has not reached it.", body = Problem,
+            content_type = "application/problem+json"),
         (status = 404, description = "There is no such collection.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn follow_documents(
@@ -181,13 +183,9 @@ pub(super) async fn follow_documents(
     if let Some(last) = headers.get(LAST_EVENT_ID) {
         following.after = Some(number(last)?);
     }
-    let beginning = Following {
-        after: None,
-        ..following.clone()
-    };
-    let now = door.documents.changes(&asking, &beginning, None).await;
-    let last = now.map_err(problem)?.position;
-    following.after.get_or_insert(last);
+    let now = door.documents.changes(&asking, &following, Some(1)).await;
+    let now = now.map_err(problem)?;
+    following.after.get_or_insert(now.position);
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
     let follower = Follower {
         documents: door.documents,
