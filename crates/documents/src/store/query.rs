@@ -308,6 +308,32 @@ pub async fn rows(
     Ok(rows)
 }
 
+/// The same of a statement that may have many rows: the server sends no more than [`ROWS_TOGETHER`] of which it is not known whether there is
+/// room for them. The session is in no transaction.
+///
+/// # Errors
+/// What the server says.
+pub async fn rows_by_parts(
+    client: &mut Client,
+    statement: &Statement,
+    values: &[&(dyn ToSql + Sync)],
+    room: &mut Room,
+) -> Result<Vec<Row>, PgError> {
+    let mut rows = Vec::new();
+    let transaction = client.transaction().await?;
+    let portal = transaction.bind(statement, values).await?;
+    loop {
+        let sent = transaction.query_portal_raw(&portal, ROWS_TOGETHER).await?;
+        let sent = collect(sent, &mut rows, room).await?;
+        if room.is_full() || sent.rows < ROWS_TOGETHER as u64 {
+            break;
+        }
+    }
+    drop(portal);
+    transaction.rollback().await?;
+    Ok(rows)
+}
+
 /// Bytes of a portion.
 const PORTION_BYTES: Size = Size::mib(4);
 
@@ -354,32 +380,6 @@ impl Portions {
         self.documents = fitting.clamp(1, most);
         Ok(rows)
     }
-}
-
-/// The same of a statement that may have many rows: the server sends no more than [`ROWS_TOGETHER`] of which it is not known whether there is
-/// room for them. The session is in no transaction.
-///
-/// # Errors
-/// What the server says.
-pub async fn rows_by_parts(
-    client: &mut Client,
-    statement: &Statement,
-    values: &[&(dyn ToSql + Sync)],
-    room: &mut Room,
-) -> Result<Vec<Row>, PgError> {
-    let mut rows = Vec::new();
-    let transaction = client.transaction().await?;
-    let portal = transaction.bind(statement, values).await?;
-    loop {
-        let sent = transaction.query_portal_raw(&portal, ROWS_TOGETHER).await?;
-        let sent = collect(sent, &mut rows, room).await?;
-        if room.is_full() || sent.rows < ROWS_TOGETHER as u64 {
-            break;
-        }
-    }
-    drop(portal);
-    transaction.rollback().await?;
-    Ok(rows)
 }
 
 /// What the server has sent.
