@@ -7,12 +7,16 @@
 //! that should have begun meanwhile have waited too, and say so ("coordinated omission" is the name
 //! of the mistake of counting from when they were at last sent).
 
+mod encoder;
+
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use hdrhistogram::serialization::Deserializer;
+
+use encoder::Encoder;
 
 use crate::result::{Better, Metric, Phase, Second, SecondOfOperation};
 
@@ -39,6 +43,7 @@ pub struct Recorder {
     seconds: Vec<PastSecond>,
     second: u64,
     last: Duration,
+    encoder: Encoder,
 }
 
 /// An operation: its latencies, and those of the current second.
@@ -63,7 +68,7 @@ struct Latencies {
 struct PastSecond {
     second: u64,
     operation: usize,
-    encoded: Vec<u8>,
+    encoded: Box<[u8]>,
 }
 
 /// What all threads have done.
@@ -94,6 +99,19 @@ impl Recorder {
     ) {
         let place = self.operation(operation);
         self.success_of(place, intended, started, ended);
+    }
+
+    /// Gets ready for operations before load begins: all memory that noting them takes is asked for and
+    /// touched now, rather than by all threads in the load's first moments.
+    pub fn prepare(&mut self, operations: &[&str]) {
+        for operation in operations {
+            let place = self.operation(operation);
+            let operation = &mut self.operations[place];
+            operation.latencies.histogram.reset();
+            operation.current.saturating_record(micros(LATENCY_MAX));
+            self.encoder.encode(&operation.current);
+            operation.current.reset();
+        }
     }
 
     /// The place of an operation, for [`Recorder::success_of`].
@@ -176,19 +194,14 @@ impl Recorder {
         if now.as_secs() == self.second {
             return;
         }
-        let mut serializer = V2Serializer::new();
         for (index, operation) in self.operations.iter_mut().enumerate() {
             if operation.current.is_empty() {
                 continue;
             }
-            let mut encoded = Vec::new();
-            serializer
-                .serialize(&operation.current, &mut encoded)
-                .expect("memory takes what is written to it");
             self.seconds.push(PastSecond {
                 second: self.second,
                 operation: index,
-                encoded,
+                encoded: self.encoder.encode(&operation.current).into(),
             });
             operation.current.reset();
         }
@@ -200,7 +213,7 @@ impl Recording {
     /// Adds up what the threads have done.
     pub fn merge(recorders: impl IntoIterator<Item = Recorder>) -> Self {
         let mut merged = Self::default();
-        let mut seconds: Vec<(u64, String, Vec<u8>)> = Vec::new();
+        let mut seconds: Vec<(u64, String, Box<[u8]>)> = Vec::new();
         for mut recorder in recorders {
             // Any other second puts the current one away.
             let last = recorder.last;
@@ -229,7 +242,7 @@ impl Recording {
         }
         seconds.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         for group in seconds.chunk_by(|a, b| (a.0, &a.1) == (b.0, &b.1)) {
-            let summary = summarize(group.iter().map(|(_, _, encoded)| encoded.as_slice()));
+            let summary = summarize(group.iter().map(|(_, _, encoded)| &**encoded));
             let (second, name, _) = &group[0];
             merged
                 .seconds
@@ -446,11 +459,7 @@ fn summarize<'a>(encoded: impl Iterator<Item = &'a [u8]>) -> SecondOfOperation {
 
 fn encode(histogram: &Histogram<u64>) -> String {
     use base64::Engine;
-    let mut bytes = Vec::new();
-    V2Serializer::new()
-        .serialize(histogram, &mut bytes)
-        .expect("memory takes what is written to it");
-    base64::engine::general_purpose::STANDARD.encode(bytes)
+    base64::engine::general_purpose::STANDARD.encode(Encoder::default().encode(histogram))
 }
 
 /// Rounded, not cut off: cutting would make every latency half a microsecond too short.

@@ -28,6 +28,10 @@ egret_base::settings! {
         start_timeout: Span = Span::secs(120),
         /// How long a clean stop may take before the server is told to stop immediately.
         stop_timeout: Span = Span::secs(30),
+        /// How often what the embedded server added to its files is handed to the disk. Left alone,
+        /// the kernel keeps it for half a minute and then writes all of it at once, and commits wait
+        /// meanwhile. 0: left to the kernel.
+        write_back_interval: Span = Span::secs(1),
         /// Connections in Egret's own pool to the server.
         pool_connections_max: u32 = 16,
     }

@@ -18,6 +18,7 @@ use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use crate::provision::{self, Binaries, Wanted};
 use crate::supervise::Restarts;
 use crate::tuning;
+use crate::write_back::WriteBack;
 
 /// Where the embedded server's files are.
 #[derive(Clone, Debug)]
@@ -415,22 +416,27 @@ async fn supervise(shared: &Shared) {
         let reason = match shared.launch().await {
             Ok(postmaster) => {
                 shared.state.send_replace(State::Running);
-                tokio::select! {
+                let data = shared.layout().data;
+                let interval = shared.config.write_back_interval.duration();
+                let write_back = WriteBack::start(&data, interval);
+                let asked = tokio::select! {
                     biased;
-                    _ = desired.changed() => {
-                        postmaster.stop(StopMode::Fast, shared.config.stop_timeout.duration()).await;
-                        continue;
-                    }
-                    () = postmaster.exited() => {
-                        let data = shared.layout().data;
-                        // Nobody who stops or moves the server now may find one of them at work.
-                        end_orphans(&data).await;
-                        format!(
-                            "it ended by itself: its log in {} may say why",
-                            data.join("log").display()
-                        )
-                    }
+                    _ = desired.changed() => true,
+                    () = postmaster.exited() => false,
+                };
+                // Nobody who stops or moves the server may find its files held or at work.
+                write_back.stop().await;
+                if asked {
+                    postmaster
+                        .stop(StopMode::Fast, shared.config.stop_timeout.duration())
+                        .await;
+                    continue;
                 }
+                end_orphans(&data).await;
+                format!(
+                    "it ended by itself: its log in {} may say why",
+                    data.join("log").display()
+                )
             }
             Err(error) => egret_base::error::chain(&error),
         };

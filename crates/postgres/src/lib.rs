@@ -24,6 +24,7 @@ pub mod supervise;
 pub mod test_support;
 pub mod tuning;
 pub mod wire;
+mod write_back;
 
 pub use config::PostgresConfig;
 pub use databases::{Databases, DatabasesError};

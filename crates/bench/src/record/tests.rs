@@ -171,3 +171,18 @@ fn the_histogram_in_a_result_holds_every_sample() {
     assert!(read.max() >= 60_000_000, "{}", read.max());
     assert_eq!(metric.max, Some(90_000.0));
 }
+
+#[test]
+fn what_was_prepared_counts_nothing() {
+    let at = Duration::from_millis(300);
+    let mut recorder = Recorder::default();
+    recorder.prepare(&["read", "write"]);
+    assert_eq!(recorder.count(), 0);
+    recorder.success("read", Duration::ZERO, Duration::ZERO, at);
+    let recording = Recording::merge([recorder]);
+    assert_eq!(recording.successes_of_all(), 1);
+    let [second] = &recording.timeline()[..] else {
+        panic!("one second")
+    };
+    assert_eq!(second.operations["read"].count, 1);
+}

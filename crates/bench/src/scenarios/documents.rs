@@ -10,7 +10,7 @@ mod mix;
 mod site;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -116,18 +116,24 @@ impl Documents {
         })
     }
 
-    /// Has all clients do something for a time.
+    /// Has all clients do something for a time, as these operations.
     async fn load(
         &self,
         stage: &Stage,
         pace: Arc<Pace>,
-        origin: Instant,
+        (origin, operations): (Instant, &'static [&'static str]),
         work: impl Fn(&mut Client, u32) -> Result<Left> + Send + Sync + 'static,
     ) -> Result<Ran> {
         let address = self.address(stage)?;
-        let begun = Instant::now();
+        let (at, ready) = (pace.clone(), Barrier::new(self.args.clients as usize));
         let done = each(self.args.clients, move |number| {
-            let mut client = Client::open(address.clone(), pace.clone(), origin)?;
+            let client = Client::open(address.clone(), pace.clone(), origin).map(|mut client| {
+                client.recorder.prepare(operations);
+                client
+            });
+            // Nothing is due while clients are still being made, and none of them waits for one that failed.
+            ready.wait();
+            let mut client = client?;
             let left = work(&mut client, number)?;
             Ok((client.recorder, client.requests, left))
         });
@@ -142,7 +148,7 @@ impl Documents {
             ran.requests += requests;
             ran.left.push(left);
         }
-        ran.took = begun.elapsed();
+        ran.took = at.begin().elapsed();
         Ok(ran)
     }
 

@@ -1,7 +1,7 @@
 //! A client: a connection on which one request follows the other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,8 +21,9 @@ pub(super) struct Address {
 
 /// When requests are due, for all clients together.
 pub(super) struct Pace {
-    begin: Instant,
-    end: Instant,
+    /// Known once the first request is asked for.
+    begin: OnceLock<Instant>,
+    lasts: Duration,
     schedule: Option<Mutex<Arrivals>>,
     /// It is over before its time.
     is_stopped: AtomicBool,
@@ -31,13 +32,12 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// From now on for so long: as many as go, or so many a second.
+    /// For so long from the first request on: as many as go, or so many a second.
     pub(super) fn new(lasts: Duration, rate: Option<f64>, seed: u64) -> Self {
-        let begin = Instant::now();
         let schedule = rate.map(|rate| Mutex::new(arrivals(Spacing::Poisson, rate, lasts, seed)));
         Self {
-            begin,
-            end: begin + lasts,
+            begin: OnceLock::new(),
+            lasts,
             schedule,
             is_stopped: AtomicBool::new(false),
             pulse: Pulse::default(),
@@ -49,10 +49,15 @@ impl Pace {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
 
+    /// When the first request was asked for; now, where none was.
+    pub(super) fn begin(&self) -> Instant {
+        *self.begin.get_or_init(Instant::now)
+    }
+
     /// When the next request is due; none: there is none any more.
     fn next(&self) -> Option<Instant> {
-        let now = Instant::now();
-        if now >= self.end || self.is_stopped.load(Ordering::Relaxed) {
+        let (begin, now) = (self.begin(), Instant::now());
+        if now >= begin + self.lasts || self.is_stopped.load(Ordering::Relaxed) {
             return None;
         }
         let Some(schedule) = &self.schedule else {
@@ -62,7 +67,7 @@ impl Pace {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .next()?;
-        let due = self.begin + due;
+        let due = begin + due;
         std::thread::sleep(due.saturating_duration_since(now));
         Some(due)
     }

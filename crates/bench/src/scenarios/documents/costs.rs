@@ -35,11 +35,11 @@ impl Documents {
         let ids = self.ids.clone().context("the scenario is not prepared")?;
         let moment = || Arc::new(Pace::new(READS, None, stage.seed));
         let got = self
-            .load(stage, moment(), origin, gets(ids.clone()))
+            .load(stage, moment(), (origin, &["get"]), gets(ids.clone()))
             .await?;
         let rate = got.requests as f64 / got.took.as_secs_f64();
         ran.recorders.extend(got.recorders);
-        let found = self.load(stage, moment(), origin, |client, number| {
+        let found = self.load(stage, moment(), (origin, &["query"]), |client, number| {
             for round in 0_u64.. {
                 let group = (u64::from(number) * 37 + round) % 1_000;
                 let path = format!("documents/items?filter=/group%20=%20{group}&limit=20");
@@ -50,19 +50,24 @@ impl Documents {
             Ok(Left::default())
         });
         ran.recorders.extend(found.await?.recorders);
-        let referring = self.load(stage, moment(), origin, move |client, number| {
-            for round in 0_usize.. {
-                let place = (number as usize * 7_919 + round) % ids.things.len();
-                let path = format!("documents/things/{}/referrers", ids.things[place]);
-                if client
-                    .ask("referrers", ("GET", &path, ""), &[200])?
-                    .is_none()
-                {
-                    break;
+        let referring = self.load(
+            stage,
+            moment(),
+            (origin, &["referrers"]),
+            move |client, number| {
+                for round in 0_usize.. {
+                    let place = (number as usize * 7_919 + round) % ids.things.len();
+                    let path = format!("documents/things/{}/referrers", ids.things[place]);
+                    if client
+                        .ask("referrers", ("GET", &path, ""), &[200])?
+                        .is_none()
+                    {
+                        break;
+                    }
                 }
-            }
-            Ok(Left::default())
-        });
+                Ok(Left::default())
+            },
+        );
         ran.recorders.extend(referring.await?.recorders);
         Ok(rate)
     }

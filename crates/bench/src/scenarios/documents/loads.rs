@@ -27,25 +27,36 @@ impl Documents {
         let ids = self.ids.clone().context("the scenario is not prepared")?;
         match self.args.scenario {
             Which::Volume | Which::Soak => {
-                self.load(stage, pace.clone(), origin, move |client, number| {
-                    mix::run(client, shape, number + run * 10_000)
-                })
+                self.load(
+                    stage,
+                    pace.clone(),
+                    (origin, mix::OPERATIONS),
+                    move |client, number| mix::run(client, shape, number + run * 10_000),
+                )
                 .await
             }
-            Which::Get => self.load(stage, pace.clone(), origin, gets(ids)).await,
+            Which::Get => {
+                self.load(stage, pace.clone(), (origin, &["get"]), gets(ids))
+                    .await
+            }
             Which::Referrers => {
                 let popular = ids
                     .popular
                     .as_ref()
                     .context("nothing is referred to by many")?;
                 let path = format!("documents/things/{popular}/referrers");
-                self.load(stage, pace.clone(), origin, move |client, _| {
-                    while client
-                        .ask("referrers", ("GET", &path, ""), &[200])?
-                        .is_some()
-                    {}
-                    Ok(Left::default())
-                })
+                self.load(
+                    stage,
+                    pace.clone(),
+                    (origin, &["referrers"]),
+                    move |client, _| {
+                        while client
+                            .ask("referrers", ("GET", &path, ""), &[200])?
+                            .is_some()
+                        {}
+                        Ok(Left::default())
+                    },
+                )
                 .await
             }
             Which::Import => self.import(stage, pace, origin).await,
@@ -116,24 +127,29 @@ impl Documents {
     /// Lines put in.
     async fn import(&self, stage: &Stage, pace: &Arc<Pace>, origin: Instant) -> Result<Ran> {
         let (shape, run, count) = (self.shape, self.run, self.args.documents / 2);
-        self.load(stage, pace.clone(), origin, move |client, number| {
-            for part in 0_u32.. {
-                let lines = (0..LINES).map(|line| {
-                    let to = |at| format!("t{}", (line + at * 7) % count);
-                    let code = format!("n{run}-{number}-{part}-{line}");
-                    shape.item(&code, to, 'a') + "\n"
-                });
-                let text: String = lines.collect();
-                let path = "collections/items/import";
-                if client
-                    .ask("import", ("POST", path, &text), &[200])?
-                    .is_none()
-                {
-                    break;
+        self.load(
+            stage,
+            pace.clone(),
+            (origin, &["import"]),
+            move |client, number| {
+                for part in 0_u32.. {
+                    let lines = (0..LINES).map(|line| {
+                        let to = |at| format!("t{}", (line + at * 7) % count);
+                        let code = format!("n{run}-{number}-{part}-{line}");
+                        shape.item(&code, to, 'a') + "\n"
+                    });
+                    let text: String = lines.collect();
+                    let path = "collections/items/import";
+                    if client
+                        .ask("import", ("POST", path, &text), &[200])?
+                        .is_none()
+                    {
+                        break;
+                    }
                 }
-            }
-            Ok(Left::default())
-        })
+                Ok(Left::default())
+            },
+        )
         .await
     }
 
@@ -147,7 +163,7 @@ impl Documents {
         expected: u64,
         body: impl Fn(u32, u64) -> String + Send + Sync + 'static,
     ) -> Result<Ran> {
-        self.load(stage, pace.clone(), origin, move |client, number| {
+        self.load(stage, pace.clone(), (origin, &[]), move |client, number| {
             for round in 0.. {
                 let asked = ("POST", "documents/items", &*body(number, round));
                 if client.ask(name, asked, &[expected])?.is_none() {

@@ -13,6 +13,9 @@ const CHANGED: usize = 3;
 /// Of the documents that a client has deleted, so many are looked for at the end: the last ones.
 const GONE_MAX: usize = 1_000;
 
+/// What is done, as results name it.
+pub(super) const OPERATIONS: &[&str] = &["insert", "update", "delete"];
+
 /// What a client has made, and has not deleted yet.
 #[derive(Debug, Default)]
 pub(super) struct Left {

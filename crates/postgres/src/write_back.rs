@@ -1,0 +1,141 @@
+//! What the embedded server adds to its files, handed to the disk a little at a time.
+//!
+//! A page added to a table or an index is written to the kernel at once, as zeros, and nobody asks
+//! for it to reach the disk before the next checkpoint. The kernel keeps such pages for half a
+//! minute and then writes all of them: hundreds of megabytes in one go, and every commit waits
+//! behind them for its own few kilobytes. Here write-back is started soon after a file changes, as
+//! PostgreSQL itself does for what its checkpoints write (`checkpoint_flush_after`). Nothing
+//! becomes durable by it, and nothing depends on it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use egret_linux::directory::{Directory, Kind, kind_of};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// A round takes at most one part of so many of the time: looking at 100,000 files takes a while.
+const SHARE: u32 = 50;
+/// The kernel's time for files moves in steps of at most 10 ms (`CONFIG_HZ=100`).
+const STEP: Duration = Duration::from_millis(20);
+
+/// Rounds over the files of a running server, until [`WriteBack::stop`].
+pub(crate) struct WriteBack {
+    over: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl WriteBack {
+    /// Begins rounds `interval` apart over the data directory `data`; none when it is zero.
+    pub(crate) fn start(data: &Path, interval: Duration) -> Self {
+        let over = watch::Sender::new(interval.is_zero());
+        let task = tokio::spawn(rounds(data.join("base"), interval, over.subscribe()));
+        Self { over, task }
+    }
+
+    /// Ends them. None of the server's files is held open any more when this returns.
+    pub(crate) async fn stop(self) {
+        self.over.send_replace(true);
+        // A round at work is on a thread of its own: it is waited for, not dropped.
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "write-back of the embedded server ended badly");
+        }
+    }
+}
+
+async fn rounds(base: PathBuf, interval: Duration, mut over: watch::Receiver<bool>) {
+    let mut since = SystemTime::now();
+    let mut failing = false;
+    while !*over.borrow() {
+        let (began, now) = (Instant::now(), SystemTime::now());
+        let (files, watched) = (base.clone(), over.clone());
+        let result =
+            tokio::task::spawn_blocking(move || round(&files, since - STEP, &|| *watched.borrow()))
+                .await
+                .expect("a round does not panic");
+        since = now;
+        if let Err(error) = &result
+            && !failing
+        {
+            tracing::warn!(%error, base = %base.display(), "what the embedded server adds to its files is left to the kernel");
+        }
+        failing = result.is_err();
+        let wait = interval.max(began.elapsed() * SHARE);
+        // Over is over: how it came to be known does not matter.
+        let _ = tokio::time::timeout(wait, over.wait_for(|over| *over)).await;
+    }
+}
+
+/// Starts write-back of the files below `base` that changed since then, one database after the
+/// other, until `over`. Returns how many there were.
+///
+/// # Errors
+/// The kernel's, except for what went meanwhile.
+fn round(base: &Path, since: SystemTime, over: &dyn Fn() -> bool) -> io::Result<usize> {
+    let since = since
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut started = 0;
+    let Some(databases) = unless_gone(Directory::open(base))? else {
+        return Ok(started);
+    };
+    for database in databases.names()? {
+        if !is_number(&database) {
+            continue;
+        }
+        let Some(files) = unless_gone(databases.enter(&database))? else {
+            continue;
+        };
+        for name in files.names()? {
+            if over() {
+                return Ok(started);
+            }
+            if is_kept(&name) && unless_gone(start(&files, &name, since))? == Some(true) {
+                started += 1;
+            }
+        }
+    }
+    Ok(started)
+}
+
+/// Whether the file changed since then; if so, its write-back is started.
+fn start(files: &Directory, name: &OsStr, since: Duration) -> io::Result<bool> {
+    let stat = files.stat(name)?;
+    let changed = Duration::new(
+        u64::try_from(stat.st_mtime).unwrap_or_default(),
+        u32::try_from(stat.st_mtime_nsec).unwrap_or_default(),
+    );
+    if kind_of(&stat) != Kind::File || changed < since {
+        return Ok(false);
+    }
+    let (file, _) = files.read(name)?;
+    egret_linux::write_back::start(&file)?;
+    Ok(true)
+}
+
+/// Databases are named by their number; what is not one holds sorts and joins at work.
+fn is_number(name: &OsStr) -> bool {
+    name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
+}
+
+/// Files of tables that stay begin with a number; temporary ones, with a letter, may never have to
+/// reach the disk.
+fn is_kept(name: &OsStr) -> bool {
+    name.as_encoded_bytes()
+        .first()
+        .is_some_and(u8::is_ascii_digit)
+}
+
+/// What is there; a link where a directory was is none of the server's.
+fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    match result {
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests;
