@@ -10,6 +10,7 @@ pub mod environment;
 mod footprint;
 mod http1;
 pub mod load;
+mod memory;
 pub mod postgres;
 pub mod private;
 pub mod process;

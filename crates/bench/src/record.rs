@@ -18,6 +18,7 @@ use hdrhistogram::serialization::Deserializer;
 
 use encoder::Encoder;
 
+use crate::memory::touched;
 use crate::result::{Better, Metric, Phase, Second, SecondOfOperation};
 
 /// The largest latency that is told from larger ones.
@@ -25,6 +26,9 @@ pub const LATENCY_MAX: Duration = Duration::from_secs(60);
 
 /// A timeline of up to so many seconds has the histogram of each.
 const SECONDS_WHOLE: u64 = 600;
+
+/// So many seconds are noted without asking for memory.
+const SECONDS_READY: usize = 300;
 
 /// Significant decimal digits of a histogram.
 const DIGITS: u8 = 3;
@@ -64,7 +68,7 @@ struct Latencies {
 
 /// The latencies of one operation in one second. Encoded, a histogram of a second is about a kilobyte
 /// instead of 140, which matters in an hour.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 struct PastSecond {
     second: u64,
     operation: usize,
@@ -112,6 +116,7 @@ impl Recorder {
             self.encoder.encode(&operation.current);
             operation.current.reset();
         }
+        self.seconds = touched(SECONDS_READY * operations.len());
     }
 
     /// The place of an operation, for [`Recorder::success_of`].

@@ -128,7 +128,7 @@ impl Documents {
         let (at, ready) = (pace.clone(), Barrier::new(self.args.clients as usize));
         let done = each(self.args.clients, move |number| {
             let client = Client::open(address.clone(), pace.clone(), origin).map(|mut client| {
-                client.recorder.prepare(operations);
+                client.prepare(operations);
                 client
             });
             // Nothing is due while clients are still being made, and none of them waits for one that failed.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::mix::Left;
 use crate::http1::Connection;
 use crate::record::Recorder;
 use crate::schedule::{Arrivals, Spacing, arrivals};
@@ -82,6 +83,8 @@ pub(super) struct Client {
     pub(super) recorder: Recorder,
     /// Requests that were sent.
     pub(super) requests: u64,
+    /// What it has made, of the volume mix.
+    pub(super) left: Left,
 }
 
 /// What was answered.
@@ -105,7 +108,14 @@ impl Client {
             origin,
             recorder: Recorder::default(),
             requests: 0,
+            left: Left::default(),
         })
+    }
+
+    /// Gets ready for operations, so that no memory is asked for by all clients together in the midst of load.
+    pub(super) fn prepare(&mut self, operations: &[&str]) {
+        self.recorder.prepare(operations);
+        self.left = Left::prepared();
     }
 
     /// Does a request when it is due, as an operation of this name; none: the time is over. An answer that is none of `expected` is a failure.

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use anyhow::Result;
 
 use super::client::Client;
+use crate::memory::touched;
 
 /// Of the documents that one refers to, so many are changed besides itself.
 const CHANGED: usize = 3;
@@ -16,6 +17,9 @@ const GONE_MAX: usize = 1_000;
 /// What is done, as results name it.
 pub(super) const OPERATIONS: &[&str] = &["insert", "update", "delete"];
 
+/// A client has so many documents at a time, where a document refers to no more than 63.
+const THERE_READY: usize = 64;
+
 /// What a client has made, and has not deleted yet.
 #[derive(Debug, Default)]
 pub(super) struct Left {
@@ -23,6 +27,16 @@ pub(super) struct Left {
     pub(super) there: Vec<(&'static str, String)>,
     /// And of such as are gone, the last ones.
     pub(super) gone: VecDeque<(&'static str, String)>,
+}
+
+impl Left {
+    /// Nothing yet, with room for what a client keeps.
+    pub(super) fn prepared() -> Self {
+        Self {
+            there: touched(THERE_READY),
+            gone: touched(GONE_MAX + 1).into(),
+        }
+    }
 }
 
 /// What documents look like.
@@ -82,7 +96,7 @@ fn group(code: &str) -> u64 {
 /// # Errors
 /// When the connection is lost.
 pub(super) fn run(client: &mut Client, shape: Shape, number: u32) -> Result<Left> {
-    let mut left = Left::default();
+    let mut left = std::mem::take(&mut client.left);
     for round in 0_u64.. {
         let own = format!("c{number}-{round}");
         if !cycle(client, shape, &own, &mut left)? {
