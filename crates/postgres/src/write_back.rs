@@ -18,6 +18,8 @@ use tokio::task::JoinHandle;
 
 /// A round takes at most one part of so many of the time: looking at 100,000 files takes a while.
 const SHARE: u32 = 50;
+/// And no longer than this apart: a round that waited for a busy disk is no reason to leave it to the kernel.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The kernel's time for files moves in steps of at most 10 ms (`CONFIG_HZ=100`).
 const STEP: Duration = Duration::from_millis(20);
 
@@ -62,7 +64,7 @@ async fn rounds(base: PathBuf, interval: Duration, mut over: watch::Receiver<boo
             tracing::warn!(%error, base = %base.display(), "what the embedded server adds to its files is left to the kernel");
         }
         failing = result.is_err();
-        let wait = interval.max(began.elapsed() * SHARE);
+        let wait = interval.max((began.elapsed() * SHARE).min(WAIT_MAX));
         // Over is over: how it came to be known does not matter.
         let _ = tokio::time::timeout(wait, over.wait_for(|over| *over)).await;
     }

@@ -78,10 +78,16 @@ fn a_round_ends_when_it_is_over() {
 
 #[tokio::test]
 async fn nothing_is_open_once_stopped() {
-    let base = base();
-    let data = base.path().join("data");
-    fs::create_dir(&data).expect("made");
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path().to_owned();
+    let database = data.join("base/1");
+    fs::create_dir_all(&database).expect("made");
+    for file in 1..5_000 {
+        fs::write(database.join(file.to_string()), [1; 8]).expect("written");
+    }
     let rounds = WriteBack::start(&data, Duration::from_millis(1));
+    // The runtime of this test has one thread: the first round is at work from here on.
+    tokio::task::yield_now().await;
     rounds.stop().await;
     let never = WriteBack::start(&data, Duration::ZERO);
     never.stop().await;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 
 use super::mix::Left;
 use crate::http1::Connection;
@@ -205,15 +205,20 @@ pub(super) async fn each<T: Send + 'static>(
     work: impl Fn(u32) -> Result<T> + Send + Sync + 'static,
 ) -> Result<Vec<T>> {
     let work = Arc::new(work);
+    // Not the runtime's threads: there are 512 of them, and clients wait for each other.
     let threads: Vec<_> = (0..clients)
         .map(|number| {
             let work = work.clone();
-            tokio::task::spawn_blocking(move || work(number))
+            std::thread::spawn(move || work(number))
         })
         .collect();
+    let joined = tokio::task::spawn_blocking(move || {
+        let all = threads.into_iter().map(std::thread::JoinHandle::join);
+        all.collect::<Vec<_>>()
+    });
     let mut all = Vec::new();
-    for thread in threads {
-        all.push(thread.await.context("a client")??);
+    for done in joined.await? {
+        all.push(done.map_err(|_| anyhow!("a client panicked"))??);
     }
     if all.is_empty() {
         bail!("there are no clients");
