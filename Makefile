@@ -34,6 +34,7 @@ bench: toolchain ## run every benchmark scenario at small size, results in targe
 	target/quick-release/egret bench sql --private --file tpcb-like.toml --rate 200 --duration 5s --out target/bench/tpcb-like.json
 	target/quick-release/egret bench queue --private --seconds 5 --out target/bench/queue.json
 	target/quick-release/egret bench log --seconds 3 --out target/bench/log.json
+	target/quick-release/egret bench documents --private --seconds 5 --out target/bench/documents.json
 	target/quick-release/egret bench branches --private --branches 5 --bursts 2 --out target/bench/branches.json
 	target/quick-release/egret bench series --private --writers 4 --readers 2 --seconds 5 --preload 1000000 --out target/bench/series.json
 	target/quick-release/egret bench views --private --rows 10000 --rates 0,1 --cycles 5 --seconds 5 --out target/bench/views.json

@@ -110,6 +110,7 @@ pub(crate) struct Status {
     pub(crate) queue: Option<Section<Queue>>,
     pub(crate) series: Option<Section<Series>>,
     pub(crate) views: Option<Section<Views>>,
+    pub(crate) documents: Option<Documents>,
 }
 
 /// What a part says of itself, or why it cannot: while it starts, for one.
@@ -180,6 +181,12 @@ pub(crate) struct Series {
 pub(crate) struct Views {
     pub(crate) total: u64,
     pub(crate) by_state: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Documents {
+    /// Who writes in each.
+    pub(crate) databases: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::answers::{Postgres, Queue, Series, Status, Volume};
+use crate::answers::{Documents, Postgres, Queue, Series, Status, Volume};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, duration, facts, listing};
@@ -55,6 +55,10 @@ fn text(status: Status) -> String {
             status.views.map_or_else(String::new, |part| {
                 part.line(|views| by_state(views.total, &views.by_state))
             }),
+        ),
+        (
+            "documents",
+            status.documents.map_or_else(String::new, documents),
         ),
     ]);
     let services = status.services.into_iter().map(|service| {
@@ -129,6 +133,19 @@ fn queue(queue: Queue) -> String {
         text.push_str(&format!("; {} HAVE STOPPED", queue.partitions_stopped));
     }
     text
+}
+
+/// Who writes in which database.
+fn documents(documents: Documents) -> String {
+    let told = documents
+        .databases
+        .into_iter()
+        .map(|(database, standing)| format!("{database} {standing}"));
+    let told: Vec<String> = told.collect();
+    match told.as_slice() {
+        [] => "no database has collections".to_owned(),
+        told => told.join("; "),
+    }
 }
 
 fn series(series: Series) -> String {
