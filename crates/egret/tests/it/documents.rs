@@ -397,6 +397,7 @@ fn documents_are_kept_by_commands() {
         &["is made, version \"1-"],
     );
     let jfk = made.split(' ').nth(1).unwrap();
+    done("", &["status"], &["written by this Egret"]);
     refused_commands(&place);
     let query = [
         "document",

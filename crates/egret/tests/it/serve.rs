@@ -231,6 +231,7 @@ fn an_external_server_is_shown_without_its_password_and_has_no_branches() {
     assert!(!status.to_string().contains(crate::server::PASSWORD));
     let said = text(&place.run(&["status"]).stdout);
     assert!(said.contains("connected, external, /"), "{said}");
+    assert!(said.contains("no database has collections"), "{said}");
     let refused = place.run(&["branch", "list"]);
     assert_eq!(refused.status.code(), Some(1));
     let said = text(&refused.stderr);
