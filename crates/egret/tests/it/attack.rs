@@ -1,0 +1,11 @@
+//! Attacks on a running Egret, one module for each section of docs/security.md.
+
+mod branch_user;
+mod clock;
+mod doors;
+mod local_user;
+mod outgoing;
+mod queue;
+mod rights;
+mod storage;
+mod tokens;

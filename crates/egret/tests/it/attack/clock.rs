@@ -1,0 +1,1 @@
+//! Clocks that jump: nothing is lost, repeated or brought forward.

@@ -1,0 +1,1 @@
+//! Another user of the same machine: files, variables, programs, process lists.

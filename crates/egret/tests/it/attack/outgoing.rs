@@ -1,0 +1,1 @@
+//! Requests that Egret sends: where to, and what is shown of them.

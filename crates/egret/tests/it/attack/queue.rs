@@ -1,0 +1,1 @@
+//! The queue between tenants: quotas, floods, chains.

@@ -1,0 +1,1 @@
+//! Damaged, missing and full storage: what stops, what goes on, and what is said of it.
