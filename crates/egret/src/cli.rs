@@ -395,7 +395,7 @@ pub struct Expire {
 
 /// Shown beneath the help of `egret token create`.
 const TOKENS: &str = "\
-For a worker or a producer: egret token create mail-worker --scope queue:read --scope queue:write";
+For a worker or a producer: egret token create mail-worker --scope queue/mails:work --scope queue/mails:read";
 
 /// `egret token …`
 #[derive(Debug, Subcommand)]
@@ -406,7 +406,8 @@ pub enum Token {
         /// What it is for, e.g. ci
         name: String,
         /// What it may do: admin, metrics:read, status:read, or branches, documents, queue, series or views with
-        /// `:read`, `:write` or `:*`; `documents/COLLECTION:read` for one collection; may be repeated
+        /// `:read`, `:write` or `:*`, of queue also `:produce`, `:work`, `:operate`; `queue/NAME:work` for one queue, and
+        /// alike for branches, collections and views; may be repeated
         #[arg(long = "scope", value_name = "SCOPE", required = true)]
         scopes: Vec<String>,
         /// What is true of its holder, e.g. school=255901; may be repeated, also with the same name

@@ -19,6 +19,7 @@ pub use api::produce::{BATCH_MAX, Enqueues, Format, NewTask, PRIORITY_DEFAULT, c
 pub use api::queues::{QueueView, SettingsChange};
 pub use api::schedules::{Missed, NewSchedule, ScheduleView};
 pub use api::sink::{Assigned, Enqueued, ProduceSink, ReportSink, WorkSink};
+pub use api::submit::QueueFilter;
 pub use api::summary::Summary;
 pub use api::tasks::{AttemptView, Detail, TaskPage, TaskView};
 pub use api::watch::{ChangeSink, TaskChange};

@@ -13,15 +13,16 @@ use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::request::Parts;
 use http::{HeaderMap, Method, header};
+use percent_encoding::percent_decode_str;
 
 use crate::metrics::ComponentTime;
 use crate::observe::RequestContext;
 use crate::problem::Problem;
-use crate::tokens::{ADMIN, Scope, Token, TokenError, Tokens};
+use crate::tokens::{ADMIN, LiveToken, Reach, Scope, TokenError, Tokens};
 
 /// Who is calling, as their token says.
 #[derive(Clone, Debug)]
-pub struct Caller(Arc<Token>);
+pub struct Caller(Arc<LiveToken>);
 
 impl Caller {
     /// The token's public id.
@@ -44,12 +45,67 @@ impl Caller {
         &self.0.claims
     }
 
-    /// Whether the caller has a scope, `admin` included.
+    /// The caller's token.
+    pub(crate) fn token(&self) -> &Arc<LiveToken> {
+        &self.0
+    }
+
+    /// Whether the caller has a scope, `admin` included, in some part of its area at least.
     pub fn may(&self, scope: &str) -> bool {
-        self.0
-            .scopes
-            .iter()
-            .any(|granted| Scope::allows(granted, scope))
+        self.0.allows(scope)
+    }
+
+    /// Whether the caller has a scope for all of its area.
+    fn has_whole(&self, needed: &str) -> bool {
+        self.0.scopes.iter().any(|granted| {
+            let is_part = granted.contains('/');
+            !is_part && Scope::allows(granted, needed)
+        })
+    }
+
+    /// The parts of `area` in which the caller may do one of `actions`.
+    pub fn reach(&self, area: &str, actions: &[&str]) -> Reach {
+        self.0.reach(area, actions)
+    }
+
+    /// Insists that the caller may do one of `actions` in a part of an area.
+    ///
+    /// # Errors
+    /// [`TokenError::ScopeMissing`], a 403, whether there is such a part or not.
+    pub fn require_part(&self, area: &str, part: &str, actions: &[&str]) -> Result<(), TokenError> {
+        if self.reach(area, actions).covers(part) {
+            return Ok(());
+        }
+        let action = actions.first().copied().unwrap_or("*");
+        Err(TokenError::ScopeMissing {
+            scope: format!("{area}/{part}:{action}"),
+        })
+    }
+
+    /// Insists that the caller may do one of `actions` in all of an area.
+    ///
+    /// # Errors
+    /// [`TokenError::ScopeMissing`], a 403.
+    pub fn require_whole(&self, area: &str, actions: &[&str]) -> Result<(), TokenError> {
+        if self.reach(area, actions) == Reach::All {
+            return Ok(());
+        }
+        let action = actions.first().copied().unwrap_or("*");
+        Err(TokenError::ScopeMissing {
+            scope: format!("{area}:{action}"),
+        })
+    }
+
+    /// Insists that the caller belongs to the tenant of the operator.
+    ///
+    /// # Errors
+    /// [`TokenError::OperatorOnly`], a 403.
+    pub fn require_operator(&self) -> Result<(), TokenError> {
+        if self.0.is_operators() {
+            Ok(())
+        } else {
+            Err(TokenError::OperatorOnly)
+        }
     }
 
     /// Insists on a scope beyond those the operation's documentation names.
@@ -83,8 +139,48 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 pub(crate) enum Requirement {
     /// Nothing.
     Public,
-    /// A token with all of these scopes.
-    Scopes(Vec<String>),
+    /// A token with one of these scopes.
+    Token {
+        /// The alternatives, all of one area.
+        any_of: Vec<String>,
+        /// Where the part of the area is named that the request is about.
+        part: PartPlace,
+        /// Whether the operation concerns the whole server, so that only tokens of the operator's
+        /// tenant pass.
+        is_host_wide: bool,
+    },
+}
+
+/// Where a request names the part of an area, with which the parts of the caller's scopes are
+/// compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartPlace {
+    /// Nowhere: a scope of a part does not suffice.
+    Nowhere,
+    /// In this segment of the path, counted from 0 with the empty one before the first slash.
+    Segment(usize),
+    /// The handler finds the part and compares it.
+    Handler,
+}
+
+impl Requirement {
+    /// What an operation needs that says nothing of itself.
+    pub(crate) fn operator() -> Self {
+        Requirement::Token {
+            any_of: vec![ADMIN.to_owned()],
+            part: PartPlace::Nowhere,
+            is_host_wide: true,
+        }
+    }
+
+    /// One of these scopes, of any tenant, for a handler that compares parts itself.
+    pub(crate) fn any_of(scopes: &[&str]) -> Self {
+        Requirement::Token {
+            part: PartPlace::Handler,
+            any_of: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+            is_host_wide: false,
+        }
+    }
 }
 
 /// The requirements of all documented operations, by path and method.
@@ -99,7 +195,7 @@ impl Default for Requirements {
     fn default() -> Self {
         Self {
             by_path: HashMap::new(),
-            otherwise: Requirement::Scopes(vec![ADMIN.to_owned()]),
+            otherwise: Requirement::operator(),
         }
     }
 }
@@ -164,12 +260,12 @@ impl Gate {
             let status = http::StatusCode::METHOD_NOT_ALLOWED;
             return Some((status, [(header::ALLOW, allowed)]).into_response());
         };
-        let Requirement::Scopes(scopes) = requirement else {
+        if *requirement == Requirement::Public {
             return None;
-        };
+        }
         let outcome = self
             .time
-            .measure(|| check(&self.tokens, request.headers(), scopes));
+            .measure(|| check(&self.tokens, request, requirement));
         let allowed = outcome.and_then(|(caller, allowed)| {
             context.note_caller(caller);
             allowed
@@ -179,16 +275,62 @@ impl Gate {
     }
 }
 
-/// The caller, and whether they have the scopes: one who lacks them is named in the log as well.
+/// The caller, and whether they meet a requirement: one who does not is named in the log as well.
 fn check(
     tokens: &Tokens,
-    headers: &HeaderMap,
-    scopes: &[String],
+    request: &Request,
+    requirement: &Requirement,
 ) -> Result<(Caller, Result<(), TokenError>), TokenError> {
-    let text = presented(headers)?;
+    let text = presented(request.headers())?;
     let caller = Caller(tokens.authenticate(&text)?);
-    let allowed = scopes.iter().try_for_each(|scope| caller.require(scope));
+    let allowed = meets(&caller, request.uri().path(), requirement);
     Ok((caller, allowed))
+}
+
+fn meets(caller: &Caller, path: &str, requirement: &Requirement) -> Result<(), TokenError> {
+    let Requirement::Token {
+        any_of,
+        part,
+        is_host_wide,
+    } = requirement
+    else {
+        return Ok(());
+    };
+    if !any_of.iter().any(|scope| caller.may(scope)) {
+        return Err(TokenError::ScopeMissing {
+            scope: any_of.join("` or `"),
+        });
+    }
+    if *is_host_wide {
+        caller.require_operator()?;
+    }
+    // Most tokens have whole areas, and the part does not matter.
+    if *part == PartPlace::Handler || any_of.iter().any(|scope| caller.has_whole(scope)) {
+        return Ok(());
+    }
+    let area = any_of.first().and_then(|scope| scope.split_once(':'));
+    let area = area.map_or(ADMIN, |(area, _)| area);
+    let actions: Vec<&str> = any_of
+        .iter()
+        .filter_map(|scope| scope.split_once(':'))
+        .map(|(_, action)| action)
+        .collect();
+    match *part {
+        PartPlace::Segment(at) => {
+            let segment = path.split('/').nth(at).unwrap_or_default();
+            let name = percent_decode_str(segment).decode_utf8_lossy();
+            caller.require_part(area, part_name(area, &name), &actions)
+        }
+        PartPlace::Nowhere | PartPlace::Handler => caller.require_whole(area, &actions),
+    }
+}
+
+/// The name of a part as scopes have it: views in schema `public` go without the schema.
+pub(crate) fn part_name<'n>(area: &str, name: &'n str) -> &'n str {
+    match name.strip_prefix("public.") {
+        Some(name) if area == "views" => name,
+        _ => name,
+    }
 }
 
 /// The token in the `Authorization` header: as a bearer (RFC 6750), as Influx's clients send it, or as the password of

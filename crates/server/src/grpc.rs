@@ -26,10 +26,11 @@ use tower::ServiceExt;
 
 use crate::server::Doors;
 
-/// An engine's gRPC service: its router, and what each of its calls needs of a caller's token.
+/// An engine's gRPC service: its router and the scopes of its calls.
 pub struct GrpcService {
     pub(crate) router: Router,
-    pub(crate) scopes: Vec<(String, Vec<String>)>,
+    /// The scopes of each call's path, of which a caller has one.
+    pub(crate) scopes: Vec<(String, &'static [&'static str])>,
     /// Paths of the calls that last as long as their clients want.
     pub(crate) lasting: Vec<String>,
 }

@@ -21,6 +21,7 @@ pub mod proxy;
 mod queue;
 mod server;
 mod tls;
+mod token_end;
 mod tokens;
 mod unread;
 mod watched;

@@ -11,10 +11,10 @@ use utoipa::PartialSchema;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
-use crate::access::{Requirement, Requirements};
+use crate::access::{PartPlace, Requirement, Requirements};
 use crate::error::ServerError;
 use crate::problem::{PROBLEM_JSON, Problem};
-use crate::tokens::Tokens;
+use crate::tokens::{ADMIN, Tokens};
 
 /// The name of the security scheme, used in `security(("token" = ["…"]))`.
 pub const SECURITY_SCHEME: &str = "token";
@@ -34,6 +34,17 @@ const LASTING: &str = "x-egret-lasting";
 
 /// Marks an operation that reads its body piece by piece.
 const PIECEMEAL: &str = "x-egret-piecemeal";
+
+/// Marks an operation with the scope `admin` that an administrator of any tenant may call, for that
+/// tenant; every other one takes the operator's.
+const OF_TENANT: &str = "x-egret-tenant-admin";
+
+/// Marks an operation whose handler compares the parts of the caller's scopes; of any other one the
+/// path names the part, or a scope of all of the area is needed.
+const PARTS: &str = "x-egret-parts";
+
+/// Marks an operation that concerns the whole server although its scope is not `admin`.
+const HOST_WIDE: &str = "x-egret-operator";
 
 /// Marks an operation whose parameters may come as a form as well.
 const BY_FORM: &str = "x-egret-form";
@@ -60,7 +71,13 @@ impl Document {
                 let Some(method) = method_of(method) else {
                     continue;
                 };
-                let requirement = requirement_of(operation);
+                let requirement = requirement_of(path, operation);
+                if let Requirement::Token {
+                    is_host_wide: true, ..
+                } = requirement
+                {
+                    operation[HOST_WIDE] = true.into();
+                }
                 add_error_responses(operation, &requirement);
                 name_apart(operation, &method);
                 check_scopes(&requirement, &method, path, tokens)?;
@@ -121,7 +138,10 @@ fn add_components(document: &mut Value) {
     for (name, description) in [
         ("Invalid", "The request is malformed or out of range."),
         ("Unauthenticated", "There is no token, or it is not valid."),
-        ("Denied", "The token lacks the scope."),
+        (
+            "Denied",
+            "The token lacks the scope, or is not of the operator's tenant.",
+        ),
         (
             "TooLarge",
             "The body is larger than `server.body_bytes_max`.",
@@ -167,19 +187,55 @@ fn method_of(key: &str) -> Option<Method> {
     known.parse().ok()
 }
 
-/// What an operation's `security` asks: `[{}]` is public, nothing at all takes an admin.
-fn requirement_of(operation: &Value) -> Requirement {
+/// What an operation's `security` asks: one of its alternatives. `[{}]` is public, nothing at all
+/// takes an admin of the operator's tenant.
+fn requirement_of(path: &str, operation: &Value) -> Requirement {
     let alternatives = operation["security"].as_array();
-    let first = alternatives.and_then(|alternatives| alternatives.first());
-    match first.and_then(Value::as_object) {
-        Some(schemes) if schemes.is_empty() => Requirement::Public,
-        Some(schemes) if schemes.contains_key(SECURITY_SCHEME) => {
-            let scopes = schemes[SECURITY_SCHEME].as_array().into_iter().flatten();
-            let scopes = scopes.filter_map(Value::as_str).map(str::to_owned);
-            Requirement::Scopes(scopes.collect())
-        }
-        _ => Requirement::Scopes(vec![crate::tokens::ADMIN.to_owned()]),
+    let Some(alternatives) = alternatives.filter(|all| !all.is_empty()) else {
+        return Requirement::operator();
+    };
+    let scopes_of = |alternative: &Value| {
+        let scopes = alternative[SECURITY_SCHEME].as_array();
+        let scope = scopes
+            .and_then(|scopes| scopes.first())
+            .and_then(Value::as_str);
+        scope.map(str::to_owned)
+    };
+    let any_of: Vec<String> = alternatives.iter().filter_map(scopes_of).collect();
+    if any_of.is_empty() {
+        let is_public = alternatives
+            .iter()
+            .all(|schemes| schemes.as_object().is_some_and(Map::is_empty));
+        return if is_public {
+            Requirement::Public
+        } else {
+            Requirement::operator()
+        };
     }
+    let is_admins = any_of.iter().all(|scope| scope == ADMIN);
+    Requirement::Token {
+        part: part_place(path, operation, &any_of),
+        is_host_wide: operation[HOST_WIDE] == true || (is_admins && operation[OF_TENANT] != true),
+        any_of,
+    }
+}
+
+/// Where an operation's path names the part of its area.
+fn part_place(path: &str, operation: &Value, any_of: &[String]) -> PartPlace {
+    let area = any_of.first().and_then(|scope| scope.split_once(':'));
+    let area = area.map_or(ADMIN, |(area, _)| area);
+    let parameter = match area {
+        "queue" => "{queue}",
+        "branches" | "views" => "{name}",
+        _ => "",
+    };
+    // The engine of documents compares the names of collections itself.
+    if operation[PARTS] == true || area == "documents" {
+        return PartPlace::Handler;
+    }
+    let at = path.split('/').position(|segment| segment == parameter);
+    at.filter(|_| !parameter.is_empty())
+        .map_or(PartPlace::Nowhere, PartPlace::Segment)
 }
 
 /// What may be asked with GET or by a form is one handler with one name; the operations need two.
@@ -196,10 +252,10 @@ fn check_scopes(
     path: &str,
     tokens: &Tokens,
 ) -> Result<(), ServerError> {
-    let Requirement::Scopes(scopes) = requirement else {
+    let Requirement::Token { any_of, .. } = requirement else {
         return Ok(());
     };
-    match scopes.iter().find(|scope| tokens.scope(scope).is_err()) {
+    match any_of.iter().find(|scope| tokens.scope(scope).is_err()) {
         Some(scope) => Err(ServerError::UnknownScope {
             operation: format!("{method} {path}"),
             scope: scope.clone(),

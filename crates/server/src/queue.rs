@@ -4,6 +4,7 @@ mod changes;
 mod enqueue;
 mod gather;
 mod report;
+pub(crate) mod rights;
 
 use std::time::Duration;
 

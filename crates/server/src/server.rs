@@ -27,6 +27,7 @@ use crate::listener::Listener;
 use crate::metrics::Metrics;
 use crate::observe::{Observer, observe};
 use crate::openapi::Document;
+use crate::token_end::until_token_ends;
 use crate::tokens::Tokens;
 use crate::{grpc, http as routes, tls};
 
@@ -35,6 +36,9 @@ const NAME: &str = "server";
 
 /// How often times of last use go from memory to `state.db`.
 const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether tokens have expired.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Tells how the other services are; usually [`egret_base::lifecycle::Stack::readiness`] of a copy
 /// of the stack taken before the server was pushed onto it.
@@ -216,7 +220,7 @@ fn layered(
     for service in services.grpc {
         for (path, scopes) in service.scopes {
             piecemeal.insert(path.clone());
-            requirements.insert(&path, Method::POST, Requirement::Scopes(scopes));
+            requirements.insert(&path, Method::POST, Requirement::any_of(scopes));
         }
         calls = calls.merge(service.router);
         lasting.extend(service.lasting);
@@ -264,7 +268,7 @@ async fn enter(
     let max = admission.body_bytes_max();
     observe(observer, route, max, request, async |request, context| {
         let pass = async |request| match gate.refuse(path.as_ref(), &request, &context) {
-            None => next.run(request).await,
+            None => until_token_ends(context.caller().cloned(), next.run(request)).await,
             Some(refusal) => refusal,
         };
         admission.admit(request, &context, pass).await
@@ -325,9 +329,13 @@ impl Server {
             self.doors.tokens.clone(),
             self.stopping.clone(),
         ));
+        let ending = tokio::spawn(end_expired_tokens(
+            self.doors.tokens.clone(),
+            self.stopping.clone(),
+        ));
         *lock(&self.running) = Some(Running {
             address,
-            tasks: vec![accepting, writing],
+            tasks: vec![accepting, writing, ending],
         });
         self.doors.open.store(true, Ordering::Release);
         tracing::info!(%address, "server is open");
@@ -385,6 +393,32 @@ async fn write_last_used(tokens: Arc<Tokens>, stopping: CancellationToken) {
         }
         if last {
             return;
+        }
+    }
+}
+
+/// Ends tokens whose time has come, so that what they hold open ends with them.
+async fn end_expired_tokens(tokens: Arc<Tokens>, stopping: CancellationToken) {
+    let mut is_failing = false;
+    loop {
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            () = tokio::time::sleep(EXPIRY_INTERVAL) => {}
+        }
+        if !tokens.end_expired() {
+            continue;
+        }
+        let tokens = tokens.clone();
+        let written = tokio::task::spawn_blocking(move || tokens.write_ends()).await;
+        match written {
+            Ok(Ok(())) => is_failing = false,
+            // One line at the start of the condition: they have ended in memory all the same.
+            Ok(Err(error)) if !is_failing => {
+                is_failing = true;
+                tracing::warn!(%error, "cannot write which tokens have expired; retrying");
+            }
+            Ok(Err(_)) => {}
+            Err(error) => tracing::error!(%error, "writing which tokens have expired panicked"),
         }
     }
 }

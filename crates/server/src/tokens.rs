@@ -4,6 +4,8 @@
 //! that a request touches no disk; the number of tokens is bounded. The time of last use is noted
 //! in memory and written behind by [`Tokens::write_last_used`], at most once a minute per token.
 
+mod creator;
+mod live;
 mod model;
 mod scope;
 mod secret;
@@ -11,25 +13,26 @@ mod store;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use egret_base::{Clock, Coded, Entropy, Kind, Limit, LimitExceeded, Timestamp, durable};
 use egret_state::{Database, StateError};
 
+pub use live::LiveToken;
+use live::TokenEnd;
 pub use model::{DEFAULT_TENANT, NewToken, Token, TokenRequest};
-pub use scope::{ADMIN, Scope, ScopeError};
+pub use scope::{ADMIN, Reach, Scope, ScopeError};
 pub use secret::{MalformedToken, Presented};
 
 /// Most tokens that are neither revoked nor swept away after their end.
 pub const TOKENS_MAX: Limit = Limit::new("tokens_max", 10_000);
 
+/// Most of them of a tenant other than the default one, whose administrator makes them.
+pub const TENANT_TOKENS_MAX: Limit = Limit::new("tenant_tokens_max", 1_000);
+
 /// How long revoked and expired tokens are kept in `state.db` for whoever reads it later.
 const ENDED_KEPT: Duration = Duration::from_secs(30 * 86_400);
-
-/// How coarse the time of last use is.
-const LAST_USED_RESOLUTION: Duration = Duration::from_secs(60);
 
 /// Why a token is not accepted, not made or not found.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +55,16 @@ pub enum TokenError {
     ScopeMissing {
         /// The scope.
         scope: String,
+    },
+    /// The operation concerns the whole server, and the token is of another tenant than the
+    /// operator's.
+    #[error("this concerns the whole server: it takes a token of tenant `{DEFAULT_TENANT}`")]
+    OperatorOnly,
+    /// The token would make one with more rights than its own.
+    #[error("a token makes none with more rights than its own: {reason}")]
+    ExceedsCreator {
+        /// Which right it lacks.
+        reason: String,
     },
     /// A scope cannot be read or is not known.
     #[error(transparent)]
@@ -93,10 +106,12 @@ impl Coded for TokenError {
             TokenError::Invalid => "token_invalid",
             TokenError::Expired { .. } => "token_expired",
             TokenError::ScopeMissing { .. } => "scope_missing",
+            TokenError::OperatorOnly => "operator_only",
+            TokenError::ExceedsCreator { .. } => "token_exceeds_creator",
             TokenError::Scope(_) => "scope_invalid",
             TokenError::Field { .. } => "token_field_invalid",
             TokenError::NotFound { .. } => "token_not_found",
-            TokenError::TooMany(_) => "tokens_max",
+            TokenError::TooMany(exceeded) => exceeded.name,
             TokenError::State(error) => error.code(),
             TokenError::File { .. } => "token_file",
         }
@@ -107,49 +122,14 @@ impl Coded for TokenError {
             TokenError::Missing | TokenError::Invalid | TokenError::Expired { .. } => {
                 Kind::Unauthenticated
             }
-            TokenError::ScopeMissing { .. } => Kind::Denied,
+            TokenError::ScopeMissing { .. }
+            | TokenError::OperatorOnly
+            | TokenError::ExceedsCreator { .. } => Kind::Denied,
             TokenError::Scope(_) | TokenError::Field { .. } => Kind::Invalid,
             TokenError::NotFound { .. } => Kind::NotFound,
             TokenError::TooMany(_) => Kind::LimitReached,
             TokenError::State(error) => error.kind(),
             TokenError::File { .. } => Kind::Internal,
-        }
-    }
-}
-
-/// A token as held in memory.
-#[derive(Debug)]
-struct Live {
-    token: Arc<Token>,
-    secret_sha256: [u8; 32],
-    /// Microseconds since the Unix epoch; [`NEVER`] before the first use.
-    last_used: AtomicI64,
-    /// The part of `last_used` that `state.db` has.
-    last_used_written: AtomicI64,
-}
-
-const NEVER: i64 = i64::MIN;
-
-impl Live {
-    fn new(token: Token, secret_sha256: [u8; 32]) -> Self {
-        let last_used = token.last_used_at.map_or(NEVER, Timestamp::as_micros);
-        Self {
-            token: Arc::new(token),
-            secret_sha256,
-            last_used: AtomicI64::new(last_used),
-            last_used_written: AtomicI64::new(last_used),
-        }
-    }
-
-    fn expired_at(&self, now: Timestamp) -> Option<Timestamp> {
-        self.token.expires_at.filter(|end| *end <= now)
-    }
-
-    fn present(&self) -> Token {
-        let last_used = self.last_used.load(Ordering::Relaxed);
-        Token {
-            last_used_at: (last_used != NEVER).then(|| Timestamp::from_micros(last_used)),
-            ..Token::clone(&self.token)
         }
     }
 }
@@ -160,7 +140,7 @@ pub struct Tokens {
     areas: Vec<&'static str>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
-    live: RwLock<HashMap<String, Arc<Live>>>,
+    live: RwLock<HashMap<String, Arc<LiveToken>>>,
     /// Held over a change of `state.db` and memory together, so that the two agree.
     change: Mutex<()>,
 }
@@ -182,7 +162,13 @@ impl Tokens {
         store::delete_ended(&database, minus(clock.now(), ENDED_KEPT))?;
         let live = store::read_live(&database)?
             .into_iter()
-            .map(|(token, hash)| (token.id.clone(), Arc::new(Live::new(token, hash))))
+            .map(|row| {
+                let live = match row.has_expired {
+                    true => LiveToken::new_expired(row.token, row.secret_sha256),
+                    false => LiveToken::new(row.token, row.secret_sha256),
+                };
+                (live.id.clone(), Arc::new(live))
+            })
             .collect();
         Ok(Self {
             database,
@@ -212,6 +198,12 @@ impl Tokens {
         self.keep(token, &presented)
     }
 
+    /// Whether a live token of this id belongs to a tenant.
+    pub fn is_of_tenant(&self, id: &str, tenant: &str) -> bool {
+        let live = self.read_live();
+        live.get(id).is_some_and(|live| live.tenant == tenant)
+    }
+
     /// Every token that is not revoked, oldest first; expired ones stay in the list until swept.
     pub fn list(&self) -> Vec<Token> {
         let mut tokens: Vec<Token> = self
@@ -233,7 +225,38 @@ impl Tokens {
             return Err(TokenError::NotFound { id: id.to_owned() });
         }
         store::revoke(&self.database, id, self.clock.now())?;
-        self.write_live().remove(id);
+        if let Some(live) = self.write_live().remove(id) {
+            live.end(TokenEnd::Revoked);
+        }
+        Ok(())
+    }
+
+    /// Ends the tokens whose time has come, and with them the requests that hold them; touches no
+    /// disk. Returns whether [`Tokens::write_ends`] has something to write.
+    pub fn end_expired(&self) -> bool {
+        let now = self.clock.now();
+        let mut has_unwritten = false;
+        for live in self.read_live().values() {
+            has_unwritten |= live.end_if_expired(now) && live.lacks_written_end();
+        }
+        has_unwritten
+    }
+
+    /// Writes which tokens have expired, so that they stay expired over a restart even if the wall
+    /// clock was set back; blocks on the disk.
+    ///
+    /// # Errors
+    /// [`TokenError::State`]; the next call writes them then.
+    pub fn write_ends(&self) -> Result<(), TokenError> {
+        let lacking: Vec<Arc<LiveToken>> = self
+            .read_live()
+            .values()
+            .filter(|live| live.lacks_written_end())
+            .cloned()
+            .collect();
+        let ids: Vec<&str> = lacking.iter().map(|live| live.id.as_str()).collect();
+        store::write_expired(&self.database, &ids)?;
+        lacking.iter().for_each(|live| live.note_end_written());
         Ok(())
     }
 
@@ -241,7 +264,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`TokenError::Invalid`] or [`TokenError::Expired`].
-    pub fn authenticate(&self, text: &str) -> Result<Arc<Token>, TokenError> {
+    pub fn authenticate(&self, text: &str) -> Result<Arc<LiveToken>, TokenError> {
         let presented = Presented::parse(text).map_err(|MalformedToken| TokenError::Invalid)?;
         let live = self.read_live().get(presented.id()).cloned();
         // An unknown id costs the same comparison as a known one.
@@ -249,14 +272,12 @@ impl Tokens {
         let matches = presented.matches(&expected);
         let live = live.filter(|_| matches).ok_or(TokenError::Invalid)?;
         let now = self.clock.now();
-        if let Some(at) = live.expired_at(now) {
-            return Err(TokenError::Expired { at });
+        live.end_if_expired(now);
+        if let Some(refusal) = live.refusal() {
+            return Err(refusal);
         }
-        let before = live.last_used.load(Ordering::Relaxed);
-        if before == NEVER || now.since(Timestamp::from_micros(before)) >= LAST_USED_RESOLUTION {
-            live.last_used.store(now.as_micros(), Ordering::Relaxed);
-        }
-        Ok(live.token.clone())
+        live.note_use(now);
+        Ok(live)
     }
 
     /// Writes the times of last use that `state.db` lacks; blocks on the disk.
@@ -264,22 +285,21 @@ impl Tokens {
     /// # Errors
     /// [`TokenError::State`]; the times are written by the next call then.
     pub fn write_last_used(&self) -> Result<(), TokenError> {
-        let stale: Vec<(Arc<Live>, i64)> = self
+        let stale: Vec<(Arc<LiveToken>, i64)> = self
             .read_live()
             .values()
-            .map(|live| (live.clone(), live.last_used.load(Ordering::Relaxed)))
-            .filter(|(live, used)| *used != live.last_used_written.load(Ordering::Relaxed))
+            .filter_map(|live| Some((live.clone(), live.unwritten_use()?)))
             .collect();
         if stale.is_empty() {
             return Ok(());
         }
         let rows: Vec<(&str, i64)> = stale
             .iter()
-            .map(|(live, used)| (live.token.id.as_str(), *used))
+            .map(|(live, used)| (live.id.as_str(), *used))
             .collect();
         store::write_last_used(&self.database, &rows)?;
         for (live, used) in &stale {
-            live.last_used_written.store(*used, Ordering::Relaxed);
+            live.note_use_written(*used);
         }
         Ok(())
     }
@@ -293,8 +313,10 @@ impl Tokens {
     /// [`TokenError::File`] or [`TokenError::State`].
     pub fn ensure_admin(&self, path: &Path) -> Result<Option<NewToken>, TokenError> {
         let now = self.clock.now();
-        let is_admin = |live: &Arc<Live>| {
-            live.expired_at(now).is_none() && live.token.scopes.iter().any(|scope| scope == ADMIN)
+        let is_admin = |live: &Arc<LiveToken>| {
+            !live.end_if_expired(now)
+                && live.tenant == DEFAULT_TENANT
+                && live.scopes.iter().any(|scope| scope == ADMIN)
         };
         if self.read_live().values().any(is_admin) {
             return Ok(None);
@@ -327,9 +349,14 @@ impl Tokens {
         let _change = self.changing();
         self.sweep()?;
         TOKENS_MAX.check(self.read_live().len() as u64 + 1)?;
+        if token.tenant != DEFAULT_TENANT {
+            let same_tenant = |live: &&Arc<LiveToken>| live.tenant == token.tenant;
+            let count = self.read_live().values().filter(same_tenant).count();
+            TENANT_TOKENS_MAX.check(count as u64 + 1)?;
+        }
         let secret_sha256 = presented.sha256();
         store::insert(&self.database, &token, &secret_sha256)?;
-        let live = Arc::new(Live::new(token.clone(), secret_sha256));
+        let live = Arc::new(LiveToken::new(token.clone(), secret_sha256));
         self.write_live().insert(token.id.clone(), live);
         Ok(NewToken {
             details: token,
@@ -342,7 +369,7 @@ impl Tokens {
         let horizon = minus(self.clock.now(), ENDED_KEPT);
         store::delete_ended(&self.database, horizon)?;
         self.write_live()
-            .retain(|_, live| live.expired_at(horizon).is_none());
+            .retain(|_, live| live.expires_at.is_none_or(|at| at > horizon));
         Ok(())
     }
 
@@ -350,12 +377,12 @@ impl Tokens {
         self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read_live(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Arc<Live>>> {
+    fn read_live(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Arc<LiveToken>>> {
         // The map is changed by single calls only, so a panic elsewhere leaves it whole.
         self.live.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_live(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<String, Arc<Live>>> {
+    fn write_live(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<String, Arc<LiveToken>>> {
         self.live.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::attachments::Manifest;
 use super::sink::ReportSink;
-use super::submit::{Report, ReportBatch, Said, Submission};
+use super::submit::{QueueFilter, Report, ReportBatch, Said, Submission};
 use super::work::check_lease;
 use super::{Queues, tenant_number};
 use crate::error::QueueError;
@@ -15,6 +15,7 @@ use crate::store::content::{Format, check_json};
 pub struct Reports<'q> {
     queues: &'q Queues,
     tenant: &'q str,
+    filter: Option<QueueFilter>,
     parts: Vec<Part>,
 }
 
@@ -34,8 +35,16 @@ impl<'q> Reports<'q> {
         Ok(Self {
             queues,
             tenant,
+            filter: None,
             parts: (0..count).map(|_| Part::default()).collect(),
         })
+    }
+
+    /// The same of a caller who may report on tasks of some queues only: any other lease counts as
+    /// lost.
+    pub fn within(mut self, filter: Option<QueueFilter>) -> Self {
+        self.filter = filter;
+        self
     }
 
     /// Checks a report and lays it out, under the caller's number for it. `text` is a result, an error or
@@ -131,6 +140,7 @@ impl<'q> Reports<'q> {
             let batch = ReportBatch {
                 tenant: tenant_number(self.tenant),
                 owner: self.tenant.into(),
+                filter: self.filter.clone(),
                 items: part.items,
                 bytes: Arc::new(part.bytes),
                 sink: sink.clone(),

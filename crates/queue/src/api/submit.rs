@@ -113,12 +113,17 @@ impl Report {
     }
 }
 
+/// Decides by a queue's name whether a caller may touch its tasks.
+pub type QueueFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
 /// Reports of one caller for one partition.
 pub(crate) struct ReportBatch {
     /// Whose they are.
     pub tenant: u32,
     /// The same by name: a lease is good for its tenant only.
     pub owner: Box<str>,
+    /// The queues whose tasks the caller may report on; `None`: all of the tenant's.
+    pub filter: Option<QueueFilter>,
     pub items: Vec<Report>,
     pub bytes: Arc<Vec<u8>>,
     pub sink: Arc<dyn ReportSink>,

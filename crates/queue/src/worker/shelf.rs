@@ -330,8 +330,8 @@ impl Queues {
         let (tenant, partition) = (tenant.to_owned(), self.inner.partition_of(id.shard())?);
         self.inner
             .ask(partition, move |turn| {
-                match turn.state.tenant_of(id.number()) {
-                    Some(owner) if *owner == *tenant => turn.state.fate_of(id, lease.token),
+                match turn.state.queue_of(id.number()) {
+                    Some(queue) if *queue.tenant == *tenant => turn.state.fate_of(id, lease.token),
                     _ => Fate::Over,
                 }
             })

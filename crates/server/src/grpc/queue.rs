@@ -22,9 +22,10 @@ use tonic::{Request, Response, Status, Streaming};
 use tower::ServiceExt;
 
 use super::{GrpcService, unread};
+use crate::access::Caller;
 use crate::observe::RequestContext;
 use crate::problem::grpc_status;
-use crate::queue::{Changes, id, patience};
+use crate::queue::{Changes, id, patience, rights};
 use crate::tokens::TokenError;
 use produce::Produce;
 use watch::Watch;
@@ -33,51 +34,46 @@ use work::Work;
 /// The largest message that is read, in bytes.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
-/// Every call of the contract.
-const CALLS: &[&str] = &[
-    "Produce",
-    "Work",
-    "Watch",
-    "Enqueue",
-    "Claim",
-    "Report",
-    "GetTask",
-    "WaitTask",
-    "ListTasks",
-    "CancelTask",
-    "RequeueTask",
-    "DeleteTask",
-    "PutQueue",
-    "GetQueue",
-    "ListQueues",
-    "DeleteQueue",
-    "PauseQueue",
-    "ResumeQueue",
-    "DrainQueue",
-    "PurgeQueue",
-    "RequeueDead",
-    "PutSchedule",
-    "GetSchedule",
-    "ListSchedules",
-    "DeleteSchedule",
-    "PauseSchedule",
-    "ResumeSchedule",
+const PRODUCE: &[&str] = &["queue:produce", "queue:write"];
+const WORK: &[&str] = &["queue:work", "queue:write"];
+const OPERATE: &[&str] = &["queue:operate", "queue:write"];
+const READ: &[&str] = &["queue:read"];
+const RESULT: &[&str] = &["queue:produce", "queue:read"];
+
+/// Every call of the contract, with the scopes of which its caller needs one. Which queues a scope
+/// covers is compared by each call.
+const CALLS: &[(&str, &[&str])] = &[
+    ("Produce", PRODUCE),
+    ("Work", WORK),
+    ("Watch", READ),
+    ("Enqueue", PRODUCE),
+    ("Claim", WORK),
+    ("Report", WORK),
+    ("GetTask", RESULT),
+    ("WaitTask", RESULT),
+    ("ListTasks", READ),
+    ("CancelTask", OPERATE),
+    ("RequeueTask", OPERATE),
+    ("DeleteTask", OPERATE),
+    ("PutQueue", OPERATE),
+    ("GetQueue", READ),
+    ("ListQueues", READ),
+    ("DeleteQueue", OPERATE),
+    ("PauseQueue", OPERATE),
+    ("ResumeQueue", OPERATE),
+    ("DrainQueue", OPERATE),
+    ("PurgeQueue", OPERATE),
+    ("RequeueDead", OPERATE),
+    ("PutSchedule", OPERATE),
+    ("GetSchedule", READ),
+    ("ListSchedules", READ),
+    ("DeleteSchedule", OPERATE),
+    ("PauseSchedule", OPERATE),
+    ("ResumeSchedule", OPERATE),
 ];
 
 /// Calls that last as long as their clients want.
 const LASTING: [&str; 5] = ["Produce", "Work", "Watch", "Claim", "WaitTask"];
-
-/// Calls that change nothing; every other one needs `queue:write`.
-const READS: [&str; 8] = [
-    "Watch",
-    "GetTask",
-    "WaitTask",
-    "ListTasks",
-    "GetQueue",
-    "ListQueues",
-    "GetSchedule",
-    "ListSchedules",
-];
 
 /// The queue engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when `stopping` is cancelled.
 pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
@@ -87,12 +83,10 @@ pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
         .map_response(|response| unread::answered(response.map(axum::body::Body::new)));
     let mut router = Router::new();
     let mut scopes = Vec::new();
-    for call in CALLS {
+    for (call, any_of) in CALLS {
         let path = format!("/{SERVICE_NAME}/{call}");
         router = router.route_service(&path, service.clone());
-        let reads = READS.contains(call);
-        let scope = if reads { "queue:read" } else { "queue:write" };
-        scopes.push((path, vec![scope.to_owned()]));
+        scopes.push((path, *any_of));
     }
     let lasting = LASTING.map(|call| format!("/{SERVICE_NAME}/{call}"));
     GrpcService {
@@ -108,16 +102,22 @@ struct Door {
     stopping: CancellationToken,
 }
 
-/// Whose call it is, as the access layer has noted, and what it asks.
-fn asked<T>(request: Request<T>) -> Result<(String, T), Status> {
+/// The caller, as the access layer has noted, and the message.
+fn asked<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     let context = request.extensions().get::<Arc<RequestContext>>();
     let known = context.and_then(|context| context.caller());
     let caller = known.ok_or_else(|| grpc_status(&TokenError::Missing))?;
-    Ok((caller.tenant().to_owned(), request.into_inner()))
+    let caller = caller.clone();
+    Ok((caller, request.into_inner()))
 }
 
 fn refused(error: QueueError) -> Status {
     grpc_status(&error)
+}
+
+/// Insists that the caller may do one of `actions` in a queue.
+fn require(caller: &Caller, queue: &str, actions: &[&str]) -> Result<(), Status> {
+    rights::require(caller, queue, actions).map_err(|error| grpc_status(&error))
 }
 
 fn answer<T>(result: Result<T, QueueError>) -> Answer<T> {
@@ -133,53 +133,55 @@ impl Queue for Door {
     type WatchStream = Watch;
 
     async fn produce(&self, request: Request<Streaming<v1::ProduceRequest>>) -> Answer<Produce> {
-        let (tenant, inbound) = asked(request)?;
+        let (caller, inbound) = asked(request)?;
         answer(Ok(Produce::new(
             self.queues.clone(),
-            &tenant,
+            caller,
             inbound,
             self.stopping.clone(),
         )))
     }
 
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Answer<Work> {
-        let (tenant, inbound) = asked(request)?;
+        let (caller, inbound) = asked(request)?;
         answer(Ok(Work::new(
             self.queues.clone(),
-            &tenant,
+            caller,
             inbound,
             self.stopping.clone(),
         )))
     }
 
     async fn put_queue(&self, request: Request<v1::PutQueueRequest>) -> Answer<v1::QueueInfo> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        require(&caller, &asked.name, rights::OPERATE)?;
         let change = asked.settings.as_ref().map(convert::settings).transpose();
         let change = change.map_err(refused)?.unwrap_or_default();
-        let put = self.queues.put_queue(&tenant, &asked.name, &change).await;
+        let put = self.queues.put_queue(tenant, &asked.name, &change).await;
         put.map_err(refused)?;
-        self.view(&tenant, &asked.name).await
+        self.view(tenant, &asked.name).await
     }
 
     async fn get_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        let (tenant, asked) = asked(request)?;
-        self.view(&tenant, &asked.name).await
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        require(&caller, &asked.name, rights::READ)?;
+        self.view(tenant, &asked.name).await
     }
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
-        let (tenant, asked) = asked(request)?;
-        let subscribed = async {
-            let states = convert::states(&asked.states)?;
-            let changes = Changes::begin(&self.queues, &tenant, &asked.queues, &states);
-            Ok(Watch::new(changes.await?, self.stopping.clone()))
-        };
-        answer(subscribed.await)
+        let (caller, asked) = asked(request)?;
+        let states = convert::states(&asked.states).map_err(refused)?;
+        let changes = Changes::begin(&self.queues, &caller, &asked.queues, &states).await;
+        let changes = changes.map_err(|problem| problem.to_grpc_status())?;
+        Ok(Response::new(Watch::new(changes, self.stopping.clone())))
     }
 
     async fn enqueue(&self, request: Request<v1::EnqueueRequest>) -> Answer<v1::EnqueueResponse> {
-        let (tenant, asked) = asked(request)?;
-        let outcomes = calls::enqueue(&self.queues, &tenant, &asked.queue, &asked.tasks).await;
-        let outcomes = outcomes.map_err(refused)?;
+        let (caller, asked) = asked(request)?;
+        let outcomes = calls::enqueue(&self.queues, &caller, &asked.queue, &asked.tasks).await;
+        let outcomes = outcomes.map_err(|problem| problem.to_grpc_status())?;
         let outcomes = outcomes.iter().enumerate();
         let outcomes = outcomes.map(|(at, outcome)| convert::enqueued(at, outcome));
         Ok(Response::new(v1::EnqueueResponse {
@@ -188,9 +190,13 @@ impl Queue for Door {
     }
 
     async fn claim(&self, request: Request<v1::ClaimRequest>) -> Answer<Encoded> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        for queue in &asked.queues {
+            require(&caller, queue, rights::WORK)?;
+        }
         let tasks = self
-            .waiting(calls::claim(&self.queues, &tenant, asked))
+            .waiting(calls::claim(&self.queues, tenant, asked))
             .await;
         let mut message = BytesMut::new();
         for task in tasks.map_err(refused)? {
@@ -200,8 +206,8 @@ impl Queue for Door {
     }
 
     async fn report(&self, request: Request<v1::ReportRequest>) -> Answer<v1::ReportResponse> {
-        let (tenant, asked) = asked(request)?;
-        let outcomes = calls::report(&self.queues, &tenant, &asked.reports).await;
+        let (caller, asked) = asked(request)?;
+        let outcomes = calls::report(&self.queues, &caller, &asked.reports).await;
         let outcome = |outcome: &Result<(), QueueError>| v1::ReportOutcome {
             error: outcome.as_ref().err().map(convert::error),
         };
@@ -211,21 +217,27 @@ impl Queue for Door {
     }
 
     async fn get_task(&self, request: Request<v1::GetTaskRequest>) -> Answer<v1::Task> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        self.require_task(&caller, &asked.id, rights::RESULT)
+            .await?;
         let detail = if asked.brief {
             Detail::Brief
         } else {
             Detail::Whole
         };
-        let task = calls::task(&self.queues, &tenant, &asked.id, detail).await;
+        let task = calls::task(&self.queues, tenant, &asked.id, detail).await;
         answer(task)
     }
 
     async fn wait_task(&self, request: Request<v1::WaitTaskRequest>) -> Answer<v1::Task> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        self.require_task(&caller, &asked.id, rights::RESULT)
+            .await?;
         let waited = async {
             let patience = patience(asked.wait_ms)?;
-            let wait = self.queues.wait(&tenant, id(&asked.id)?, patience);
+            let wait = self.queues.wait(tenant, id(&asked.id)?, patience);
             self.waiting(wait).await
         };
         answer(waited.await.map(|view| convert::task(&view)))
@@ -235,24 +247,32 @@ impl Queue for Door {
         &self,
         request: Request<v1::ListTasksRequest>,
     ) -> Answer<v1::ListTasksResponse> {
-        let (tenant, asked) = asked(request)?;
-        answer(calls::list(&self.queues, &tenant, &asked).await)
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        require(&caller, &asked.queue, rights::READ)?;
+        answer(calls::list(&self.queues, tenant, &asked).await)
     }
 
     async fn cancel_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Task> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        self.require_task(&caller, &asked.id, rights::OPERATE)
+            .await?;
         let done = async {
-            self.queues.cancel(&tenant, id(&asked.id)?).await?;
-            calls::task(&self.queues, &tenant, &asked.id, Detail::Whole).await
+            self.queues.cancel(tenant, id(&asked.id)?).await?;
+            calls::task(&self.queues, tenant, &asked.id, Detail::Whole).await
         };
         answer(done.await)
     }
 
     async fn requeue_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Task> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        self.require_task(&caller, &asked.id, rights::OPERATE)
+            .await?;
         let done = async {
-            self.queues.requeue(&tenant, id(&asked.id)?).await?;
-            calls::task(&self.queues, &tenant, &asked.id, Detail::Whole).await
+            self.queues.requeue(tenant, id(&asked.id)?).await?;
+            calls::task(&self.queues, tenant, &asked.id, Detail::Whole).await
         };
         answer(done.await)
     }
@@ -261,8 +281,11 @@ impl Queue for Door {
         &self,
         request: Request<v1::TaskRequest>,
     ) -> Answer<v1::DeleteTaskResponse> {
-        let (tenant, asked) = asked(request)?;
-        let deleted = async { self.queues.delete_task(&tenant, id(&asked.id)?).await };
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        self.require_task(&caller, &asked.id, rights::OPERATE)
+            .await?;
+        let deleted = async { self.queues.delete_task(tenant, id(&asked.id)?).await };
         answer(deleted.await.map(|()| v1::DeleteTaskResponse {}))
     }
 
@@ -270,10 +293,13 @@ impl Queue for Door {
         &self,
         request: Request<v1::ListQueuesRequest>,
     ) -> Answer<v1::ListQueuesResponse> {
-        let (tenant, _) = asked(request)?;
-        let views = self.queues.list_queues(&tenant).await.map_err(refused)?;
+        let (caller, _) = asked(request)?;
+        let tenant = caller.tenant();
+        let views = self.queues.list_queues(tenant).await.map_err(refused)?;
+        let reach = rights::reach(&caller, rights::READ);
+        let views = views.iter().filter(|view| reach.covers(&view.name));
         Ok(Response::new(v1::ListQueuesResponse {
-            queues: views.iter().map(convert::queue_info).collect(),
+            queues: views.map(convert::queue_info).collect(),
         }))
     }
 
@@ -281,52 +307,62 @@ impl Queue for Door {
         &self,
         request: Request<v1::DeleteQueueRequest>,
     ) -> Answer<v1::DeleteQueueResponse> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        require(&caller, &asked.name, rights::OPERATE)?;
         let deleted = self
             .queues
-            .delete_queue(&tenant, &asked.name, asked.force)
+            .delete_queue(tenant, &asked.name, asked.force)
             .await;
         answer(deleted.map(|()| v1::DeleteQueueResponse {}))
     }
 
     async fn pause_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        require(&caller, &asked.name, rights::OPERATE)?;
         let set = self
             .queues
-            .set_flow(&tenant, &asked.name, Some(true), None)
+            .set_flow(tenant, &asked.name, Some(true), None)
             .await;
         set.map_err(refused)?;
-        self.view(&tenant, &asked.name).await
+        self.view(tenant, &asked.name).await
     }
 
     async fn resume_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        require(&caller, &asked.name, rights::OPERATE)?;
         let set = self
             .queues
-            .set_flow(&tenant, &asked.name, Some(false), Some(false))
+            .set_flow(tenant, &asked.name, Some(false), Some(false))
             .await;
         set.map_err(refused)?;
-        self.view(&tenant, &asked.name).await
+        self.view(tenant, &asked.name).await
     }
 
     async fn drain_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        require(&caller, &asked.name, rights::OPERATE)?;
         let set = self
             .queues
-            .set_flow(&tenant, &asked.name, None, Some(true))
+            .set_flow(tenant, &asked.name, None, Some(true))
             .await;
         set.map_err(refused)?;
-        self.view(&tenant, &asked.name).await
+        self.view(tenant, &asked.name).await
     }
 
     async fn purge_queue(
         &self,
         request: Request<v1::PurgeQueueRequest>,
     ) -> Answer<v1::PurgeQueueResponse> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        require(&caller, &asked.name, rights::OPERATE)?;
         let purged = async {
             let states = convert::states(&asked.states)?;
-            self.queues.purge(&tenant, &asked.name, &states).await
+            self.queues.purge(tenant, &asked.name, &states).await
         };
         answer(
             purged
@@ -339,26 +375,36 @@ impl Queue for Door {
         &self,
         request: Request<v1::RequeueDeadRequest>,
     ) -> Answer<v1::RequeueDeadResponse> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        require(&caller, &asked.name, rights::OPERATE)?;
         let requeued = self
             .queues
-            .requeue_dead(&tenant, &asked.name, asked.limit)
+            .requeue_dead(tenant, &asked.name, asked.limit)
             .await;
         answer(requeued.map(|requeued| v1::RequeueDeadResponse { requeued }))
     }
 
     async fn put_schedule(&self, request: Request<v1::Schedule>) -> Answer<v1::Schedule> {
-        let (tenant, asked) = asked(request)?;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        require(&caller, &asked.queue, rights::OPERATE)?;
+        let known = rights::require_schedule_name(&self.queues, &caller, &asked.name).await;
+        known.map_err(|problem| problem.to_grpc_status())?;
         let put = async {
             let schedule = convert::new_schedule(&asked)?;
-            self.queues.put_schedule(&tenant, &schedule).await
+            self.queues.put_schedule(tenant, &schedule).await
         };
         answer(put.await.map(|view| convert::schedule(&view)))
     }
 
     async fn get_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
-        let (tenant, asked) = asked(request)?;
-        let view = self.queues.schedule(&tenant, &asked.name).await;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        let known =
+            rights::require_schedule(&self.queues, &caller, &asked.name, rights::READ).await;
+        known.map_err(refused)?;
+        let view = self.queues.schedule(tenant, &asked.name).await;
         answer(view.map(|view| convert::schedule(&view)))
     }
 
@@ -366,10 +412,13 @@ impl Queue for Door {
         &self,
         request: Request<v1::ListSchedulesRequest>,
     ) -> Answer<v1::ListSchedulesResponse> {
-        let (tenant, _) = asked(request)?;
-        let views = self.queues.schedules(&tenant).await.map_err(refused)?;
+        let (caller, _) = asked(request)?;
+        let tenant = caller.tenant();
+        let views = self.queues.schedules(tenant).await.map_err(refused)?;
+        let reach = rights::reach(&caller, rights::READ);
+        let views = views.iter().filter(|view| reach.covers(&view.queue));
         Ok(Response::new(v1::ListSchedulesResponse {
-            schedules: views.iter().map(convert::schedule).collect(),
+            schedules: views.map(convert::schedule).collect(),
         }))
     }
 
@@ -377,23 +426,32 @@ impl Queue for Door {
         &self,
         request: Request<v1::ScheduleRequest>,
     ) -> Answer<v1::DeleteScheduleResponse> {
-        let (tenant, asked) = asked(request)?;
-        let deleted = self.queues.delete_schedule(&tenant, &asked.name).await;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        let known =
+            rights::require_schedule(&self.queues, &caller, &asked.name, rights::OPERATE).await;
+        known.map_err(refused)?;
+        let deleted = self.queues.delete_schedule(tenant, &asked.name).await;
         answer(deleted.map(|()| v1::DeleteScheduleResponse {}))
     }
 
     async fn pause_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
-        let (tenant, asked) = asked(request)?;
-        let view = self.queues.pause_schedule(&tenant, &asked.name, true).await;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        let known =
+            rights::require_schedule(&self.queues, &caller, &asked.name, rights::OPERATE).await;
+        known.map_err(refused)?;
+        let view = self.queues.pause_schedule(tenant, &asked.name, true).await;
         answer(view.map(|view| convert::schedule(&view)))
     }
 
     async fn resume_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
-        let (tenant, asked) = asked(request)?;
-        let view = self
-            .queues
-            .pause_schedule(&tenant, &asked.name, false)
-            .await;
+        let (caller, asked) = asked(request)?;
+        let tenant = caller.tenant();
+        let known =
+            rights::require_schedule(&self.queues, &caller, &asked.name, rights::OPERATE).await;
+        known.map_err(refused)?;
+        let view = self.queues.pause_schedule(tenant, &asked.name, false).await;
         answer(view.map(|view| convert::schedule(&view)))
     }
 }
@@ -409,6 +467,18 @@ impl Door {
             done = work => done,
             () = self.stopping.cancelled() => Err(QueueError::Stopping),
         }
+    }
+
+    /// Insists that the caller may do one of `actions` in the queue of a task.
+    async fn require_task(
+        &self,
+        caller: &Caller,
+        task: &str,
+        actions: &[&str],
+    ) -> Result<(), Status> {
+        let task = id(task).map_err(refused)?;
+        let required = rights::require_task(&self.queues, caller, task, actions).await;
+        required.map_err(refused)
     }
 
     async fn view(&self, tenant: &str, name: &str) -> Answer<v1::QueueInfo> {

@@ -52,8 +52,8 @@ pub fn service(series: Engine, stopping: CancellationToken) -> GrpcService {
     GrpcService {
         router: router.route_service(&query, service),
         scopes: vec![
-            (write.clone(), vec!["series:write".to_owned()]),
-            (query, vec!["series:read".to_owned()]),
+            (write.clone(), &["series:write"]),
+            (query, &["series:read"]),
         ],
         lasting: vec![write],
     }

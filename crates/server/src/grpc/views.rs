@@ -16,8 +16,8 @@ use tonic::{Request, Response, Status};
 use tower::ServiceExt;
 
 use super::{GrpcService, unread};
+use crate::access::part_name;
 use crate::error::RequestError;
-use crate::http::views::changes::MAY_BEGIN;
 use crate::observe::RequestContext;
 use crate::problem::{Problem, grpc_status};
 use crate::tokens::{DEFAULT_TENANT, TokenError};
@@ -30,7 +30,7 @@ pub fn service(views: Engine, stopping: CancellationToken) -> GrpcService {
     let follow = format!("/{SERVICE_NAME}/Follow");
     GrpcService {
         router: Router::new().route_service(&follow, service),
-        scopes: vec![(follow.clone(), vec!["views:read".to_owned()])],
+        scopes: vec![(follow.clone(), &["views:read"])],
         lasting: vec![follow],
     }
 }
@@ -42,13 +42,17 @@ struct Door {
 }
 
 /// What a caller asks whose views these are, and whether they may have changes kept.
-fn asked<T>(request: Request<T>) -> Result<(T, Begins), Status> {
+fn asked(request: Request<v1::FollowRequest>) -> Result<(v1::FollowRequest, Begins), Status> {
     let context = request.extensions().get::<Arc<RequestContext>>();
     let known = context.and_then(|context| context.caller());
     let caller = known.ok_or_else(|| grpc_status(&TokenError::Missing))?;
-    let begins = match caller.may(MAY_BEGIN) {
-        true => Begins::Yes,
-        false => Begins::No,
+    let name = &request.get_ref().view;
+    let name = part_name("views", name);
+    let read = caller.require_part("views", name, &["read"]);
+    read.map_err(|error| grpc_status(&error))?;
+    let begins = match caller.require_part("views", name, &["write"]) {
+        Ok(()) => Begins::Yes,
+        Err(_) => Begins::No,
     };
     match caller.tenant() {
         DEFAULT_TENANT => Ok((request.into_inner(), begins)),

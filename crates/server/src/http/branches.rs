@@ -54,7 +54,7 @@ pub fn routes(branches: Branches, proxy: ProxyAddress) -> OpenApiRouter {
 /// Answers when the branch accepts connections. Idempotent by name: the same request again answers
 /// 200 with the branch that exists.
 #[utoipa::path(post, path = "/v1/branches", operation_id = "createBranch", tag = "branches",
-    security(("token" = ["branches:write"])), request_body = BranchRequest,
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["branches:write"])), request_body = BranchRequest,
     responses(
         (status = 201, description = "The branch was made.", body = Branch),
         (status = 200, description = "It existed, asked for in the same way.", body = Branch),
@@ -72,6 +72,7 @@ async fn create_branch(
     caller: Caller,
     Json(request): Json<BranchRequest>,
 ) -> Result<(StatusCode, Json<Branch>), Problem> {
+    request.require_rights(&caller)?;
     let created = branches.create(request.of(caller.tenant())).await?;
     let status = match created {
         Created::New(_) => StatusCode::CREATED,
@@ -133,7 +134,7 @@ impl Filter {
 ///
 /// Those of the caller's tenant, oldest first. Destroyed ones are not in the list.
 #[utoipa::path(get, path = "/v1/branches", operation_id = "listBranches", tag = "branches",
-    security(("token" = ["branches:read"])), params(FilterParameters),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["branches:read"])), params(FilterParameters),
     responses((status = 200, description = "The branches.", body = BranchList)))]
 async fn list_branches(
     State(branches): State<Branches>,
@@ -142,9 +143,11 @@ async fn list_branches(
 ) -> Result<Json<BranchList>, Problem> {
     let filter = Filter::read(parameters)?;
     let mut found = branches.list(caller.tenant()).await?;
+    let reach = caller.reach("branches", &["read"]);
     found.retain(|view| {
         let branch = &view.branch;
-        filter.state.is_none_or(|state| branch.state == state)
+        reach.covers(branch.name.as_str())
+            && filter.state.is_none_or(|state| branch.state == state)
             && filter
                 .labels
                 .iter()
@@ -258,6 +261,9 @@ async fn reset_branch(
     request: Option<Json<ResetRequest>>,
 ) -> Result<Json<Branch>, Problem> {
     let to = request.and_then(|Json(request)| request.to);
+    if to.is_some() {
+        request::require_templates(&caller)?;
+    }
     let branch = branches.reset(caller.tenant(), &name, to).await?;
     Ok(Json(branches.view(branch).into()))
 }

@@ -20,7 +20,7 @@ use utoipa_axum::routes;
 use crate::access::Caller;
 use crate::extract::{Json, Nothing, Path, Query};
 use crate::problem::Problem;
-use crate::queue::invalid;
+use crate::queue::{invalid, rights};
 
 mod answer;
 mod attachments;
@@ -127,16 +127,21 @@ fn states(names: &[String]) -> Result<Vec<TaskState>, QueueError> {
 
 /// List the queues
 ///
-/// Those of the caller's tenant, in order of names, each with its counts.
+/// Those of the caller's tenant that the token may read, in order of names, each with its counts.
 #[utoipa::path(get, path = "/v1/queues", operation_id = "listQueues", tag = "queue",
-    security(("token" = ["queue:read"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:read"])),
     responses((status = 200, description = "The queues.", body = QueueList)))]
 async fn list_queues(
     State(queues): State<Queues>,
     caller: Caller,
 ) -> Result<Json<QueueList>, Problem> {
     let views = queues.list_queues(caller.tenant()).await?;
-    let items = views.into_iter().map(Queue::from).collect();
+    let reach = rights::reach(&caller, rights::READ);
+    let items = views
+        .into_iter()
+        .filter(|view| reach.covers(&view.name))
+        .map(Queue::from)
+        .collect();
     Ok(Json(QueueList { items }))
 }
 
@@ -145,7 +150,7 @@ async fn list_queues(
 /// Of a queue that exists, the settings that are given change. The name has 1 to 128 letters, digits and
 /// `-_.:`, not `-` first.
 #[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "putQueue", tag = "queue",
-    security(("token" = ["queue:write"])),
+    security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "Its name.")),
     request_body = Option<QueueRequest>,
     responses(
@@ -199,7 +204,7 @@ struct Deletion {
 
 /// Delete a queue
 #[utoipa::path(delete, path = "/v1/queues/{queue}", operation_id = "deleteQueue", tag = "queue",
-    security(("token" = ["queue:write"])),
+    security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "Its name."), Deletion),
     responses(
         (status = 204, description = "It is deleted."),
@@ -223,7 +228,7 @@ async fn delete_queue(
 ///
 /// Nothing is handed out until it is resumed; enqueues go on.
 #[utoipa::path(post, path = "/v1/queues/{queue}/pause", operation_id = "pauseQueue", tag = "queue",
-    security(("token" = ["queue:write"])),
+    security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "Its name.")),
     request_body = Option<Nothing>,
     responses(
@@ -246,7 +251,7 @@ async fn pause_queue(
 ///
 /// Ends a pause or a drain.
 #[utoipa::path(post, path = "/v1/queues/{queue}/resume", operation_id = "resumeQueue", tag = "queue",
-    security(("token" = ["queue:write"])),
+    security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "Its name.")),
     request_body = Option<Nothing>,
     responses(
@@ -270,7 +275,7 @@ async fn resume_queue(
 ///
 /// Nothing more is enqueued until it is resumed; work goes on.
 #[utoipa::path(post, path = "/v1/queues/{queue}/drain", operation_id = "drainQueue", tag = "queue",
-    security(("token" = ["queue:write"])),
+    security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "Its name.")),
     request_body = Option<Nothing>,
     responses(
@@ -293,7 +298,7 @@ async fn drain_queue(
 ///
 /// Those in the states given. A task that is leased is left alone.
 #[utoipa::path(post, path = "/v1/queues/{queue}/purge", operation_id = "purgeQueue", tag = "queue",
-    security(("token" = ["queue:write"])),
+    security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "Its name.")),
     request_body = Option<PurgeRequest>,
     responses(
@@ -318,7 +323,7 @@ async fn purge_queue(
 /// The oldest first, ready at once, with their attempts at zero. Tasks that were cancelled because one of
 /// them did not complete stay cancelled.
 #[utoipa::path(post, path = "/v1/queues/{queue}/requeue-dead", operation_id = "requeueDead",
-    tag = "queue", security(("token" = ["queue:write"])),
+    tag = "queue", security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "Its name.")),
     request_body = Option<RequeueRequest>,
     responses(
@@ -344,9 +349,10 @@ async fn requeue_dead(
 
 /// Show what callbacks are signed with
 ///
-/// The key of the caller's tenant, with which a receiver checks the header `egret-signature`.
+/// The key of the caller's tenant, with which a receiver checks the header `egret-signature`. It takes
+/// the scope `queue:operate` of all queues: whoever has it can forge callbacks.
 #[utoipa::path(get, path = "/v1/callback-key", operation_id = "getCallbackKey", tag = "queue",
-    security(("token" = ["queue:write"])),
+    security(("token" = ["queue:operate"])),
     responses((status = 200, description = "The key.", body = CallbackKey)))]
 async fn get_callback_key(
     State(queues): State<Queues>,

@@ -30,8 +30,11 @@ struct TokenList {
 
 /// Make a token
 ///
-/// The answer holds the token's text. It is the only time that it is shown.
+/// The answer holds the token's text. It is the only time that it is shown. A token makes none with
+/// more rights than its own: an administrator of another tenant than `default` makes tokens of that
+/// tenant, and what a token makes ends with it at the latest.
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "createToken", tag = "tokens",
+    extensions(("x-egret-tenant-admin" = json!(true))),
     security(("token" = ["admin"])), request_body = TokenRequest,
     responses((status = 201, description = "The token was made.", body = NewToken)))]
 async fn create_token(
@@ -39,6 +42,7 @@ async fn create_token(
     caller: Caller,
     Json(request): Json<TokenRequest>,
 ) -> Result<(StatusCode, Json<NewToken>), Problem> {
+    let request = request.made_by(caller.token(), doors.clock.now())?;
     let made = on_disk(&doors, move |tokens| tokens.create(&request)).await?;
     tracing::info!(
         id = made.details.id,
@@ -50,20 +54,29 @@ async fn create_token(
 
 /// List tokens
 ///
-/// Revoked tokens are not in the list; expired ones are for 30 days.
+/// Revoked tokens are not in the list; expired ones are for 30 days. The operator sees all of them,
+/// an administrator of another tenant those of that tenant.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "listTokens", tag = "tokens",
+    extensions(("x-egret-tenant-admin" = json!(true))),
     security(("token" = ["admin"])),
     responses((status = 200, description = "The tokens.", body = TokenList)))]
-async fn list_tokens(State(doors): State<Arc<Doors>>) -> Json<TokenList> {
-    Json(TokenList {
-        items: doors.tokens.list(),
-    })
+async fn list_tokens(State(doors): State<Arc<Doors>>, caller: Caller) -> Json<TokenList> {
+    let mut items = doors.tokens.list();
+    items.retain(|token| may_manage(&caller, &token.tenant));
+    Json(TokenList { items })
+}
+
+/// Whether a caller administers the tokens of a tenant.
+fn may_manage(caller: &Caller, tenant: &str) -> bool {
+    caller.require_operator().is_ok() || caller.tenant() == tenant
 }
 
 /// Revoke a token
 ///
-/// It is refused from the next request on. A token may revoke itself.
+/// It is refused from the next request on, and its open streams and waits end within a second. A
+/// token may revoke itself.
 #[utoipa::path(delete, path = "/v1/tokens/{id}", operation_id = "revokeToken", tag = "tokens",
+    extensions(("x-egret-tenant-admin" = json!(true))),
     security(("token" = ["admin"])),
     params(("id" = String, Path, description = "The token's public id, 12 characters.")),
     responses(
@@ -76,6 +89,10 @@ async fn revoke_token(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
+    let is_own = doors.tokens.is_of_tenant(&id, caller.tenant());
+    if !is_own && caller.require_operator().is_err() {
+        return Err(TokenError::NotFound { id }.into());
+    }
     let revoked = id.clone();
     on_disk(&doors, move |tokens| tokens.revoke(&revoked)).await?;
     tracing::info!(id, by = caller.token_id(), "token revoked");

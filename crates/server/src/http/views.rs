@@ -26,10 +26,11 @@ use utoipa_axum::routes;
 use self::answer::{Explanation, Refresh, RefreshList, Verification, View, ViewGrant, ViewList};
 use self::changes::{__path_follow_view, follow_view};
 use self::request::{RefreshRequest, Validation, ViewChange, ViewGrantRequest, ViewRequest};
-use crate::access::Caller;
+use crate::access::{Caller, part_name};
 use crate::error::RequestError;
 use crate::extract::{Json, Nothing, Path, Query};
 use crate::problem::Problem;
+use crate::queue::rights;
 use crate::tokens::{ADMIN, DEFAULT_TENANT};
 
 /// The routes of the views engine, for [`Builder::route`](crate::Builder::route). By `clock` it is told how far behind
@@ -171,19 +172,23 @@ fn problem(error: ViewsError) -> Problem {
 ///
 /// Those of one database, or of all, in order of databases and names.
 #[utoipa::path(get, path = "/v1/views", operation_id = "listViews", tag = "views",
-    security(("token" = ["views:read"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["views:read"])),
     params(("database" = Option<String>, Query, description = "Only those of this database.")),
     responses((status = 200, description = "The views.", body = ViewList)))]
 async fn list_views(
     State(door): State<Door>,
-    _: Member,
+    Member(caller): Member,
     Query(Place { database }): Query<Place>,
 ) -> Result<Json<ViewList>, Problem> {
     let found = door.views.list(database.as_deref()).await;
     let now = door.clock.now();
     let items = found.map_err(problem)?.into_iter();
+    let reach = caller.reach("views", &["read"]);
     Ok(Json(ViewList {
-        items: items.map(|report| View::of(report, now)).collect(),
+        items: items
+            .filter(|report| reach.covers(part_name("views", &report.name.to_string())))
+            .map(|report| View::of(report, now))
+            .collect(),
     }))
 }
 
@@ -192,7 +197,7 @@ async fn list_views(
 /// Answered when it is filled; it is made even if the caller does not wait. Its query has the rights of its owner; to name
 /// one takes an admin.
 #[utoipa::path(post, path = "/v1/views", operation_id = "createView", tag = "views",
-    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["views:write"])),
+    extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true))), security(("token" = ["views:write"])),
     request_body = ViewRequest,
     responses(
         (status = 201, description = "It is made, and filled.", body = View),
@@ -208,6 +213,11 @@ async fn create_view(
 ) -> Result<(StatusCode, Json<View>), Problem> {
     if request.owner.is_some() {
         caller.require(ADMIN)?;
+    }
+    let name = request.name.to_string();
+    caller.require_part("views", part_name("views", &name), &["write"])?;
+    if let Some(queue) = &request.on_change_enqueue {
+        rights::require(&caller, queue, rights::PRODUCE)?;
     }
     let (database, view) = request.into_view();
     tracing::info!(token = caller.token_id(), view = %view.name, database, "a view is to be made");
@@ -292,10 +302,13 @@ async fn get_view(State(door): State<Door>, _: Member, At(at): At) -> Result<Jso
     ))]
 async fn change_view(
     State(door): State<Door>,
-    _: Member,
+    Member(caller): Member,
     At(at): At,
     Json(change): Json<ViewChange>,
 ) -> Result<Json<View>, Problem> {
+    if let Some(Some(queue)) = &change.on_change_enqueue {
+        rights::require(&caller, queue, rights::PRODUCE)?;
+    }
     let views = door.views.clone();
     let changed = finished(async move { views.alter(&at, change.into_alteration()).await });
     Ok(Json(View::of(changed.await?, door.clock.now())))

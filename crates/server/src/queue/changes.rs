@@ -7,7 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use egret_queue::model::TaskState;
-use egret_queue::{ChangeSink, QueueError, Queues, TaskChange};
+use egret_queue::{ChangeSink, QueueError, QueueFilter, Queues, TaskChange};
+
+use super::rights;
+use crate::access::Caller;
+use crate::problem::Problem;
 
 /// Changes told at a time.
 const PORTION: usize = 1_000;
@@ -18,6 +22,8 @@ pub(crate) struct Changes {
 }
 
 struct Sink {
+    /// The queues of which the subscriber is told; `None`: every one that it asked for.
+    filter: Option<QueueFilter>,
     changes_max: usize,
     kept: Mutex<Kept>,
     gone: AtomicBool,
@@ -40,7 +46,11 @@ impl Sink {
 impl ChangeSink for Sink {
     fn changed(&self, changes: &[TaskChange]) {
         let mut kept = self.kept();
-        for change in changes {
+        let is_within = |change: &&TaskChange| {
+            let filter = self.filter.as_ref();
+            filter.is_none_or(|filter| filter(&change.queue))
+        };
+        for change in changes.iter().filter(is_within) {
             if kept.changes.len() == self.changes_max {
                 kept.changes.pop_front();
                 kept.missed += 1;
@@ -73,19 +83,23 @@ impl Changes {
     /// Subscribes to changes in `names` (empty: every queue of the tenant) into `states` (empty: any).
     pub async fn begin(
         queues: &Queues,
-        tenant: &str,
+        caller: &Caller,
         names: &[String],
         states: &[TaskState],
-    ) -> Result<Self, QueueError> {
+    ) -> Result<Self, Problem> {
+        for name in names {
+            rights::require(caller, name, rights::READ)?;
+        }
         let changes = Self {
             sink: Arc::new(Sink {
+                filter: rights::watch_filter(caller),
                 changes_max: queues.config().watch_changes_max.max(1) as usize,
                 kept: Mutex::default(),
                 gone: AtomicBool::new(false),
             }),
         };
         let sink = changes.sink.clone();
-        queues.watch(tenant, names, states, sink).await?;
+        queues.watch(caller.tenant(), names, states, sink).await?;
         Ok(changes)
     }
 

@@ -8,7 +8,9 @@ use egret_queue::{
 };
 
 use super::gather::Gathered;
-use super::invalid;
+use super::{invalid, rights};
+use crate::access::Caller;
+use crate::problem::Problem;
 
 /// What became of a new task.
 pub(crate) type Produced = Result<Enqueued, QueueError>;
@@ -26,10 +28,16 @@ pub(crate) struct Wanted<'a> {
 /// Enqueues tasks. Those that name others of the same call go after them.
 pub(crate) async fn enqueue(
     queues: &Queues,
-    tenant: &str,
+    caller: &Caller,
     wanted: Vec<Result<Wanted<'_>, QueueError>>,
-) -> Result<Vec<Produced>, QueueError> {
+) -> Result<Vec<Produced>, Problem> {
     check_batch(wanted.len())?;
+    // Nothing is enqueued of a call that names a queue of which the caller must not know.
+    for task in wanted.iter().flatten() {
+        rights::require(caller, task.queue, rights::PRODUCE)?;
+        rights::require_after(queues, caller, task.after.iter().copied()).await?;
+    }
+    let tenant = caller.tenant();
     let mut outcomes: Vec<Option<Produced>> = Vec::with_capacity(wanted.len());
     let mut waiting = Vec::with_capacity(wanted.len());
     for one in wanted {

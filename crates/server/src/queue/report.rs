@@ -6,6 +6,8 @@ use egret_queue::model::Lease;
 use egret_queue::{Format, Manifest, QueueError, Queues, ReportSink, Reports, Said, check_batch};
 
 use super::gather::Gathered;
+use super::rights;
+use crate::access::Caller;
 
 /// Bytes of an error or a reason that are kept.
 const WORDS_BYTES_MAX: usize = 8_000;
@@ -46,23 +48,23 @@ pub(crate) async fn manifest(
 /// Reports on leased tasks.
 pub(crate) async fn report<'a>(
     queues: &Queues,
-    tenant: &str,
+    caller: &Caller,
     said: impl ExactSizeIterator<Item = Result<Word<'a>, QueueError>>,
 ) -> Result<Vec<Result<(), QueueError>>, QueueError> {
     check_batch(said.len())?;
     let gathered = Gathered::<Result<(), QueueError>>::new(said.len());
-    submit(queues, tenant, said, &gathered)?;
+    submit(queues, caller, said, &gathered)?;
     Ok(gathered.all().await)
 }
 
 fn submit<'a>(
     queues: &Queues,
-    tenant: &str,
+    caller: &Caller,
     said: impl Iterator<Item = Result<Word<'a>, QueueError>>,
     gathered: &Arc<Gathered<Result<(), QueueError>>>,
 ) -> Result<(), QueueError> {
     let mut refused = Vec::new();
-    let mut reports = Reports::new(queues, tenant)?;
+    let mut reports = Reports::new(queues, caller.tenant())?.within(rights::work_filter(caller));
     for (number, word) in (0..).zip(said) {
         let added = word.and_then(|word| match word.manifest {
             Some(manifest) => {

@@ -36,7 +36,7 @@ pub struct Token {
     /// The tenant whose things its holder sees.
     #[schema(example = "default")]
     pub tenant: String,
-    /// What its holder may do: `admin`, or `<area>:read`, `<area>:write`, `<area>:*`.
+    /// What its holder may do: `admin`, or `<area>:<action>`, or `<area>/<name>:<action>`.
     #[schema(example = json!(["branches:read", "branches:write"]))]
     pub scopes: Vec<String>,
     /// What is true of its holder, for documents that are seen by those of whom it is: values by names.
@@ -82,16 +82,17 @@ pub struct TokenRequest {
     /// A name for people, 1 to 100 characters.
     #[schema(min_length = 1, max_length = 100, example = "ci")]
     pub name: String,
-    /// At least one of `admin`, `<area>:read`, `<area>:write`, `<area>:*`.
+    /// At least one of `admin`, `<area>:read`, `<area>:write`, `<area>:*`; of the queue also `:produce`,
+    /// `:work`, `:operate`. `<area>/<name>:<action>` is of one queue, view, branch or collection alone.
     #[schema(min_items = 1, max_items = 64, example = json!(["branches:*"]))]
     pub scopes: Vec<String>,
     /// What is true of its holder: up to 1,000 values by names, of up to 32.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub claims: BTreeMap<String, BTreeSet<String>>,
-    /// The tenant, 1 to 63 of `a-z`, `0-9`, `_` and `-`; `default` when absent.
+    /// The tenant, 1 to 63 of `a-z`, `0-9`, `_` and `-`; the caller's when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Milliseconds until it ends; without end when absent.
+    /// Milliseconds until it ends; when absent it has no end, or that of the token that makes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, example = 86_400_000)]
     pub ttl_ms: Option<u64>,

@@ -1,8 +1,14 @@
 //! Scopes: `admin`, or an area (an engine, or one of the server's own) with an action; in some areas a part of it.
+//!
+//! `queue/orders:produce` is the action `produce` on the part `orders` of the area `queue`. A part
+//! that ends in `*` is a prefix of names. What an operation needs is written without a part: a token
+//! with a part of the area passes, and its [`Reach`] is compared with the name where that is known.
 
 use std::fmt;
 
 use egret_base::settings::nearest;
+
+use super::model::{DEFAULT_TENANT, Token};
 
 /// The scope that includes every other.
 pub const ADMIN: &str = "admin";
@@ -10,12 +16,17 @@ pub const ADMIN: &str = "admin";
 /// The areas of the server itself.
 pub(super) const SERVER_AREAS: [&str; 2] = ["metrics", "status"];
 
-/// The areas of which a scope may name a part, such as `documents/flights:read`. Their engines look what the part is: an operation that needs the
-/// area's scope lets those with a part of it pass.
-const AREAS_WITH_PARTS: [&str; 1] = ["documents"];
+/// The area of the task queue, the only one with actions beyond `read` and `write`.
+const QUEUE: &str = "queue";
 
-/// Bytes of a part's name, at most.
-const PART_BYTES_MAX: usize = 63;
+/// The areas of which a scope may name a part, such as `documents/flights:read`.
+const AREAS_WITH_PARTS: [&str; 4] = ["branches", "documents", QUEUE, "views"];
+
+/// The area whose parts are whole names, which its engine compares itself.
+const AREA_WITHOUT_PREFIXES: &str = "documents";
+
+/// Bytes of a part's name, at most; one more for the `*` of a prefix.
+const PART_BYTES_MAX: usize = 128;
 
 /// What a token allows or an operation needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +51,66 @@ pub enum Action {
     Read,
     /// Change.
     Write,
-    /// Both.
+    /// Enqueue tasks, and read the results of tasks by their ids.
+    Produce,
+    /// Claim tasks and report on them.
+    Work,
+    /// Make, change, pause, purge and delete queues and schedules; cancel, requeue, delete tasks.
+    Operate,
+    /// All of them.
     Any,
+}
+
+impl Action {
+    const ALL: [(Action, &str); 6] = [
+        (Action::Read, "read"),
+        (Action::Write, "write"),
+        (Action::Produce, "produce"),
+        (Action::Work, "work"),
+        (Action::Operate, "operate"),
+        (Action::Any, "*"),
+    ];
+
+    fn parse(text: &str, area: &str) -> Option<Self> {
+        let known = Self::ALL.iter().find(|(_, name)| *name == text);
+        let is_general =
+            |action: &Action| matches!(action, Action::Read | Action::Write | Action::Any);
+        known
+            .map(|(action, _)| *action)
+            .filter(|action| area == QUEUE || is_general(action))
+    }
+
+    fn name(self) -> &'static str {
+        let named = Self::ALL.iter().find(|(action, _)| *action == self);
+        named.map_or("", |(_, name)| name)
+    }
+}
+
+/// The parts of an area in which a token allows an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Every part.
+    All,
+    /// The parts with these names; one that ends in `*` is a prefix.
+    Parts(Vec<String>),
+}
+
+impl Reach {
+    /// Whether it includes a part.
+    pub fn covers(&self, part: &str) -> bool {
+        match self {
+            Reach::All => true,
+            Reach::Parts(parts) => parts.iter().any(|own| match own.strip_suffix('*') {
+                Some(prefix) => part.starts_with(prefix),
+                None => own == part,
+            }),
+        }
+    }
 }
 
 /// A scope that cannot be read or names no known area.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a scope{}: write `admin`, or one of {} with `:read`, `:write` or `:*`", meant(.suggestion), .areas.join(", "))]
+#[error("`{text}` is not a scope{}: write `admin`, or one of {} with `:read`, `:write` or `:*` (of `queue` also `:produce`, `:work`, `:operate`); {} take a name, as in `queue/orders:produce`", meant(.suggestion), .areas.join(", "), AREAS_WITH_PARTS.map(|area| format!("`{area}`")).join(", "))]
 pub struct ScopeError {
     /// What was written.
     pub text: String,
@@ -70,26 +134,14 @@ impl Scope {
         if text == ADMIN {
             return Ok(Scope::Admin);
         }
-        let (area, action) = text.split_once(':').unwrap_or((text, ""));
+        let (area, action) = text.rsplit_once(':').unwrap_or((text, ""));
         let (area, part) = match area.split_once('/') {
             Some((area, part)) => (area, Some(part)),
             None => (area, None),
         };
         let known = areas.contains(&area);
-        let is_part = |part: &str| {
-            let is_sane = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
-            let length = 1..=PART_BYTES_MAX;
-            AREAS_WITH_PARTS.contains(&area)
-                && length.contains(&part.len())
-                && part.bytes().all(is_sane)
-        };
-        let is_whole_or_part = part.is_none_or(is_part);
-        let action = match action {
-            "read" => Some(Action::Read),
-            "write" => Some(Action::Write),
-            "*" => Some(Action::Any),
-            _ => None,
-        };
+        let is_whole_or_part = part.is_none_or(|part| is_part(area, part));
+        let action = Action::parse(action, area);
         match action {
             Some(action) if known && is_whole_or_part => Ok(Scope::Area {
                 area: area.to_owned(),
@@ -104,19 +156,81 @@ impl Scope {
         }
     }
 
-    /// Whether a holder of `granted` may do what `needed` asks. Both are canonical texts.
+    /// Whether a holder of `granted` may do what `needed` asks, in some part of the area at least.
+    /// Both are canonical texts. `write` does not include other actions: an operation that `write`
+    /// allows names it among its alternatives.
     pub fn allows(granted: &str, needed: &str) -> bool {
         if granted == ADMIN || granted == needed {
             return true;
         }
         let (Some((area, action)), Some((needed_area, needed_action))) =
-            (granted.split_once(':'), needed.split_once(':'))
+            (granted.rsplit_once(':'), needed.rsplit_once(':'))
         else {
             return false;
         };
-        // Of which part is looked at where the operation is carried out.
         let area = area.split_once('/').map_or(area, |(area, _)| area);
         area == needed_area && (action == "*" || action == needed_action)
+    }
+
+    /// Whether a scope concerns the whole server rather than one tenant.
+    pub(crate) fn is_host_wide(text: &str) -> bool {
+        let area = text.rsplit_once(':').map_or(text, |(area, _)| area);
+        SERVER_AREAS.contains(&area)
+    }
+}
+
+/// Whether a text names a part of this area.
+fn is_part(area: &str, part: &str) -> bool {
+    let (name, is_prefix) = match part.strip_suffix('*') {
+        Some(prefix) => (prefix, true),
+        None => (part, false),
+    };
+    let is_sane = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    AREAS_WITH_PARTS.contains(&area)
+        && !(is_prefix && area == AREA_WITHOUT_PREFIXES)
+        && (is_prefix || !name.is_empty())
+        && name.len() <= PART_BYTES_MAX
+        && name.bytes().all(is_sane)
+}
+
+impl Token {
+    /// Whether the token allows what `needed` asks, in some part of its area at least. An `admin` of
+    /// another tenant than the operator's has no right to what concerns the whole server.
+    pub fn allows(&self, needed: &str) -> bool {
+        self.scopes.iter().any(|granted| {
+            if granted == ADMIN {
+                self.is_operators() || !Scope::is_host_wide(needed)
+            } else {
+                Scope::allows(granted, needed)
+            }
+        })
+    }
+
+    /// Whether it belongs to the tenant of the operator.
+    pub fn is_operators(&self) -> bool {
+        self.tenant == DEFAULT_TENANT
+    }
+
+    /// The parts of `area` in which the token allows one of `actions`.
+    pub fn reach(&self, area: &str, actions: &[&str]) -> Reach {
+        let mut parts = Vec::new();
+        for granted in &self.scopes {
+            if granted == ADMIN {
+                return Reach::All;
+            }
+            let Some((place, action)) = granted.rsplit_once(':') else {
+                continue;
+            };
+            if action != "*" && !actions.contains(&action) {
+                continue;
+            }
+            match place.split_once('/') {
+                None if place == area => return Reach::All,
+                Some((own, part)) if own == area => parts.push(part.to_owned()),
+                _ => {}
+            }
+        }
+        Reach::Parts(parts)
     }
 }
 
@@ -125,11 +239,7 @@ impl fmt::Display for Scope {
         match self {
             Scope::Admin => f.write_str(ADMIN),
             Scope::Area { area, part, action } => {
-                let action = match action {
-                    Action::Read => "read",
-                    Action::Write => "write",
-                    Action::Any => "*",
-                };
+                let action = action.name();
                 match part {
                     Some(part) => write!(f, "{area}/{part}:{action}"),
                     None => write!(f, "{area}:{action}"),

@@ -6,7 +6,7 @@ use egret_state::{Database, Migration, StateError};
 
 use super::model::Token;
 
-pub(super) const MIGRATIONS: [Migration; 2] = [
+pub(super) const MIGRATIONS: [Migration; 3] = [
     Migration {
         name: "tokens",
         sql: "CREATE TABLE token (
@@ -24,17 +24,37 @@ pub(super) const MIGRATIONS: [Migration; 2] = [
         name: "claims",
         sql: "ALTER TABLE token ADD COLUMN claims TEXT NOT NULL DEFAULT '{}'",
     },
+    // A token that was seen expired stays so, whatever the wall clock says later.
+    Migration {
+        name: "has_expired",
+        sql: "ALTER TABLE token ADD COLUMN has_expired INTEGER NOT NULL DEFAULT 0",
+    },
 ];
 
-/// Every token that is not revoked, with the hash of its secret.
-pub(super) fn read_live(database: &Database) -> Result<Vec<(Token, [u8; 32])>, StateError> {
+/// A row of a token that is not revoked.
+pub(super) struct TokenRow {
+    pub token: Token,
+    pub secret_sha256: [u8; 32],
+    /// Whether it was seen expired.
+    pub has_expired: bool,
+}
+
+/// Every token that is not revoked.
+pub(super) fn read_live(database: &Database) -> Result<Vec<TokenRow>, StateError> {
     let connection = database.lock();
     let mut statement = connection.prepare(
-        "SELECT id, name, tenant, scopes, created_at, expires_at, last_used_at, secret_sha256, claims
+        "SELECT id, name, tenant, scopes, created_at, expires_at, last_used_at, secret_sha256, claims,
+                has_expired
            FROM token WHERE revoked_at IS NULL",
     )?;
     let tokens = statement
-        .query_map([], |row| Ok((read_token(row)?, row.get(7)?)))?
+        .query_map([], |row| {
+            Ok(TokenRow {
+                token: read_token(row)?,
+                secret_sha256: row.get(7)?,
+                has_expired: row.get(9)?,
+            })
+        })?
         .collect::<rusqlite::Result<_>>()?;
     Ok(tokens)
 }
@@ -118,5 +138,20 @@ pub(super) fn delete_ended(database: &Database, horizon: Timestamp) -> Result<()
         "DELETE FROM token WHERE revoked_at <= ?1 OR expires_at <= ?1",
         [horizon.as_micros()],
     )?;
+    Ok(())
+}
+
+/// Notes which tokens have expired.
+pub(super) fn write_expired(database: &Database, ids: &[&str]) -> Result<(), StateError> {
+    let mut connection = database.lock();
+    let transaction = connection.transaction()?;
+    {
+        let mut statement =
+            transaction.prepare("UPDATE token SET has_expired = 1 WHERE id = ?1")?;
+        for id in ids {
+            statement.execute([id])?;
+        }
+    }
+    transaction.commit()?;
     Ok(())
 }

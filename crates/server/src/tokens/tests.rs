@@ -63,7 +63,7 @@ fn a_token_works_until_revoked_and_over_a_reopening() {
     let bench = Bench::new();
     let tokens = bench.open();
     let made = tokens.create(&request(&["branches:read"])).unwrap();
-    assert_eq!(*tokens.authenticate(&made.token).unwrap(), made.details);
+    assert_eq!(**tokens.authenticate(&made.token).unwrap(), made.details);
     drop(tokens);
     let tokens = bench.open();
     assert_eq!(
@@ -97,6 +97,85 @@ fn a_token_ends_and_is_swept_later() {
     bench.clock.advance(ENDED_KEPT);
     let other = tokens.create(&request(&["admin"])).unwrap();
     assert_eq!(tokens.list(), [other.details]);
+}
+
+#[test]
+fn an_expired_token_stays_expired_when_the_clock_is_set_back() {
+    let bench = Bench::new();
+    let tokens = bench.open();
+    let made = tokens
+        .create(&TokenRequest {
+            ttl_ms: Some(1_000),
+            ..request(&["admin"])
+        })
+        .unwrap();
+    bench.clock.advance(Duration::from_millis(1_000));
+    assert!(tokens.end_expired());
+    tokens.write_ends().unwrap();
+    assert!(!tokens.end_expired());
+    bench.clock.set_back(Duration::from_millis(1_000));
+    assert_eq!(code_of(tokens.authenticate(&made.token)), "token_expired");
+    drop(tokens);
+    let tokens = bench.open();
+    assert_eq!(code_of(tokens.authenticate(&made.token)), "token_expired");
+}
+
+#[test]
+fn a_tenant_has_a_bound_of_its_own() {
+    let bench = Bench::new();
+    let tokens = bench.open();
+    let of_acme = TokenRequest {
+        tenant: Some("acme".to_owned()),
+        ..request(&["queue:read"])
+    };
+    for _ in 0..TENANT_TOKENS_MAX.max {
+        tokens.create(&of_acme).unwrap();
+    }
+    assert_eq!(code_of(tokens.create(&of_acme)), "tenant_tokens_max");
+    tokens.create(&request(&["queue:read"])).unwrap();
+}
+
+#[test]
+fn a_token_makes_none_with_more_rights_than_its_own() {
+    let now = Timestamp::from_micros(1_800_000_000_000_000);
+    let bench = Bench::new();
+    let tokens = bench.open();
+    let admin_of = |tenant: &str, ttl_ms| {
+        let wish = TokenRequest {
+            tenant: Some(tenant.to_owned()),
+            ttl_ms,
+            ..request(&["admin"])
+        };
+        tokens.create(&wish).unwrap().details
+    };
+    let (operator, acme) = (admin_of("default", None), admin_of("acme", Some(60_000)));
+    let made = request(&["queue:read"]).made_by(&acme, now).unwrap();
+    assert_eq!(
+        (made.tenant.as_deref(), made.ttl_ms),
+        (Some("acme"), Some(60_000))
+    );
+    let of_default = TokenRequest {
+        tenant: Some("default".to_owned()),
+        ..request(&["queue:read"])
+    };
+    let longer = TokenRequest {
+        ttl_ms: Some(60_001),
+        ..request(&["queue:read"])
+    };
+    let refused = [
+        of_default.clone(),
+        longer.clone(),
+        request(&["metrics:read"]),
+        request(&["status:*"]),
+    ];
+    for wish in refused {
+        assert_eq!(
+            code_of(wish.clone().made_by(&acme, now)),
+            "token_exceeds_creator",
+            "{wish:?}"
+        );
+        wish.made_by(&operator, now).unwrap();
+    }
 }
 
 #[test]
@@ -208,6 +287,10 @@ fn scopes_allow_what_they_say() {
         ("branches:read", "branches:write", false),
         ("branches:*", "admin", false),
         ("branches:*", "metrics:read", false),
+        ("queue:write", "queue:produce", false),
+        ("queue/orders:produce", "queue:produce", true),
+        ("queue/orders:produce", "queue:work", false),
+        ("queue/a:b:work", "queue:work", true),
     ];
     for (granted, needed, allowed) in table {
         assert_eq!(
@@ -216,6 +299,62 @@ fn scopes_allow_what_they_say() {
             "{granted} for {needed}"
         );
     }
+}
+
+#[test]
+fn scopes_name_parts_and_prefixes() {
+    let areas = ["branches", "queue", "views", "documents", "series"];
+    let valid = [
+        "queue/orders:produce",
+        "queue/orders.*:work",
+        "queue/a:b:operate",
+        "queue/*:read",
+        "views/report.late:read",
+        "branches/pr-*:write",
+        "documents/flights:read",
+    ];
+    for text in valid {
+        let scope = Scope::parse(text, &areas).unwrap();
+        assert_eq!(scope.to_string(), text);
+    }
+    let invalid = [
+        "queue/:produce",
+        "queue/a*b:produce",
+        "queue/a b:produce",
+        "queue/orders:drop",
+        "views/late:produce",
+        "series/up:read",
+        "documents/fl*:read",
+    ];
+    for text in invalid {
+        assert!(Scope::parse(text, &areas).is_err(), "{text}");
+    }
+    let bench = Bench::new();
+    let tokens = Tokens::open(
+        &bench.path("state.db"),
+        &["queue"],
+        bench.clock.clone(),
+        bench.entropy.clone(),
+    )
+    .unwrap();
+    let made = tokens
+        .create(&request(&["queue/orders:produce", "queue/eu.*:*"]))
+        .unwrap();
+    let reach = made.details.reach("queue", &["produce", "write"]);
+    for (queue, is_covered) in [
+        ("orders", true),
+        ("orders2", false),
+        ("eu.x", true),
+        ("eu", false),
+    ] {
+        assert_eq!(reach.covers(queue), is_covered, "{queue}");
+    }
+    assert!(
+        !made
+            .details
+            .reach("queue", &["work", "write"])
+            .covers("orders")
+    );
 }
 
 #[test]

@@ -62,7 +62,10 @@ pub fn assert_whole(document: &Value) {
             );
             assert!(!operation["summary"].as_str().unwrap().is_empty(), "{name}");
             assert_eq!(operation["tags"].as_array().unwrap().len(), 1, "{name}");
-            assert_eq!(operation["security"].as_array().unwrap().len(), 1, "{name}");
+            assert!(
+                !operation["security"].as_array().unwrap().is_empty(),
+                "{name}"
+            );
             let responses = operation["responses"].as_object().unwrap();
             assert!(responses.contains_key("default"), "{name}");
             assert!(

@@ -8,6 +8,7 @@ mod making;
 mod producing;
 mod rig;
 mod schedules;
+mod scopes;
 mod streaming;
 mod watching;
 mod wire;

@@ -163,3 +163,80 @@ async fn the_last_use_is_on_disk_after_a_clean_stop() {
     assert!(reopened.list()[0].last_used_at.is_some());
     house.close().await;
 }
+
+/// What concerns the whole server is refused to an administrator of another tenant, operation by
+/// operation; tokens of its own tenant are all that it may manage.
+#[tokio::test]
+async fn an_admin_of_a_tenant_is_admin_of_that_tenant_only() {
+    let house = House::open().await;
+    let wish = json!({"name": "acme", "scopes": ["admin"], "tenant": "acme"});
+    let made = house.request(Method::POST, "/v1/tokens").json(&wish).send();
+    let made: Value = made.await.unwrap().json().await.unwrap();
+    let acme = made["token"].as_str().unwrap();
+    let ask = |method: Method, path: &str, body: Value| {
+        let request = house.bare(method, path).bearer_auth(acme);
+        match body {
+            Value::Null => request.send(),
+            body => request.json(&body).send(),
+        }
+    };
+    let document: Value = house.get("/openapi.json").await.json().await.unwrap();
+    let mut host_wide = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            if operation["x-egret-operator"] == true {
+                host_wide += 1;
+                let method: Method = method.to_ascii_uppercase().parse().unwrap();
+                let response = ask(method, path, Value::Null).await.unwrap();
+                problem(response, 403, "operator_only").await;
+            }
+        }
+    }
+    assert!(host_wide > 0);
+    // Figures of the whole server are no right of a tenant's administrator.
+    for path in ["/metrics", "/v1/status"] {
+        let response = ask(Method::GET, path, Value::Null).await.unwrap();
+        problem(response, 403, "scope_missing").await;
+    }
+    let listed = ask(Method::GET, "/v1/tokens", Value::Null).await.unwrap();
+    let listed: Value = listed.json().await.unwrap();
+    let ids: Vec<&Value> = listed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["id"])
+        .collect();
+    assert_eq!(ids, [&made["id"]]);
+    for wish in [
+        json!({"name": "x", "scopes": ["admin"], "tenant": "default"}),
+        json!({"name": "x", "scopes": ["queue:read"], "tenant": "other"}),
+        json!({"name": "x", "scopes": ["metrics:read"]}),
+    ] {
+        let response = ask(Method::POST, "/v1/tokens", wish).await.unwrap();
+        problem(response, 403, "token_exceeds_creator").await;
+    }
+    let own = ask(
+        Method::POST,
+        "/v1/tokens",
+        json!({"name": "x", "scopes": ["status:read", "admin"]}),
+    );
+    problem(own.await.unwrap(), 403, "token_exceeds_creator").await;
+    let own = ask(
+        Method::POST,
+        "/v1/tokens",
+        json!({"name": "x", "scopes": ["admin"]}),
+    );
+    let own: Value = own.await.unwrap().json().await.unwrap();
+    assert_eq!(own["tenant"], "acme");
+    let operators = house.tokens.list()[0].id.clone();
+    let response = ask(
+        Method::DELETE,
+        &format!("/v1/tokens/{operators}"),
+        Value::Null,
+    );
+    problem(response.await.unwrap(), 404, "token_not_found").await;
+    let path = format!("/v1/tokens/{}", made["id"].as_str().unwrap());
+    let response = ask(Method::DELETE, &path, Value::Null).await.unwrap();
+    assert_eq!(response.status(), StatusCode::NO_CONTENT);
+    house.close().await;
+}

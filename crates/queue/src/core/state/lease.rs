@@ -417,11 +417,10 @@ impl State {
         Some(self.settings_of(place).lease_ms)
     }
 
-    /// Whose the task with this number is.
-    pub fn tenant_of(&self, number: u64) -> Option<&str> {
+    /// The queue of the task with this number.
+    pub fn queue_of(&self, number: u64) -> Option<&Queue> {
         let place = self.place_of(number)?;
-        let queue = self.queues.get(self.entries.get(place).queue)?;
-        Some(&queue.tenant)
+        self.queues.get(self.entries.get(place).queue)
     }
 
     // ---- What a task asks for, or else its queue. ----

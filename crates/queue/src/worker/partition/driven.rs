@@ -182,6 +182,7 @@ impl Driven {
         self.push(Submission::Report(ReportBatch {
             tenant: TENANT,
             owner: "t".into(),
+            filter: None,
             items,
             bytes: Arc::new(bytes),
             sink,

@@ -51,9 +51,16 @@ pub(super) fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut D
     let mut outcomes = Vec::with_capacity(batch.items.len());
     for item in &batch.items {
         let held = item.held(&batch.bytes);
-        let owner = turn.state.tenant_of(held.number);
+        let queue = turn.state.queue_of(held.number);
+        let is_foreign = queue.is_some_and(|queue| {
+            let is_within = batch
+                .filter
+                .as_ref()
+                .is_none_or(|filter| filter(&queue.name));
+            *queue.tenant != *batch.owner || !is_within
+        });
         let reported = match item.said {
-            _ if owner.is_some_and(|owner| *owner != *batch.owner) => Err(Refusal::LeaseLost),
+            _ if is_foreign => Err(Refusal::LeaseLost),
             Said::Complete if item.attached => turn.complete_attached(&held),
             Said::Complete => turn.complete(&held),
             Said::Heartbeat { lease_ms: 0 } => {

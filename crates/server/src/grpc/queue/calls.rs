@@ -4,15 +4,17 @@ use egret_proto::queue::v1;
 use egret_queue::{Detail, QueueError, Queues, WorkSpec, check_batch};
 
 use super::convert;
+use crate::access::Caller;
+use crate::problem::Problem;
 use crate::queue::{self, Produced, Wanted, Word};
 
 /// Enqueues tasks, each answered by itself.
 pub(super) async fn enqueue(
     queues: &Queues,
-    tenant: &str,
+    caller: &Caller,
     name: &str,
     tasks: &[v1::NewTask],
-) -> Result<Vec<Produced>, QueueError> {
+) -> Result<Vec<Produced>, Problem> {
     let wanted = tasks.iter().map(|task| {
         Ok(Wanted {
             queue: match task.queue.as_str() {
@@ -23,20 +25,20 @@ pub(super) async fn enqueue(
             task: convert::new_task(task, &[])?,
         })
     });
-    queue::enqueue(queues, tenant, wanted.collect()).await
+    queue::enqueue(queues, caller, wanted.collect()).await
 }
 
 /// Reports on leased tasks, each answered by itself.
 pub(super) async fn report(
     queues: &Queues,
-    tenant: &str,
+    caller: &Caller,
     asked: &[v1::TaskReport],
 ) -> Result<Vec<Result<(), QueueError>>, QueueError> {
     check_batch(asked.len())?;
     let mut manifests = Vec::with_capacity(asked.len());
     for one in asked {
         let names = convert::attachments(one);
-        manifests.push(queue::manifest(queues, tenant, &one.lease, names).await);
+        manifests.push(queue::manifest(queues, caller.tenant(), &one.lease, names).await);
     }
     let words = asked.iter().zip(&manifests).map(|(one, manifest)| {
         let (said, text, format) = convert::report(one, 0)?;
@@ -48,7 +50,7 @@ pub(super) async fn report(
             manifest: manifest.as_ref().map_err(Clone::clone)?.as_ref(),
         })
     });
-    queue::report(queues, tenant, words).await
+    queue::report(queues, caller, words).await
 }
 
 /// Leases tasks without a stream.

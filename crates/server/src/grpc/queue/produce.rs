@@ -15,7 +15,10 @@ use tonic::{Status, Streaming};
 
 use super::outlet::{Outlet, Stopping};
 use super::{convert, encode};
+use crate::access::Caller;
 use crate::grpc::unread;
+use crate::queue::rights;
+use crate::tokens::Reach;
 
 /// Tasks of one stream that may wait for their outcome; more are not read before.
 const UNANSWERED_MAX: usize = 16_384;
@@ -32,33 +35,42 @@ impl ProduceSink for Sink {
     }
 }
 
-/// Queues that could not be made, by name.
-type Unmade = HashMap<String, QueueError>;
+/// What had to be done before a message could be enqueued.
+#[derive(Default)]
+struct Prepared {
+    /// Queues that could not be made, by name.
+    unmade: HashMap<String, QueueError>,
+    /// Why the whole message is refused.
+    refusal: Option<QueueError>,
+}
 
 /// A conversation with a producer: reads what it sends while there is room, and sends what there is.
 pub(super) struct Produce {
     queues: Queues,
-    tenant: Box<str>,
+    caller: Caller,
+    /// The queues in which the caller may enqueue.
+    reach: Reach,
     inbound: Option<Streaming<v1::ProduceRequest>>,
     sink: Arc<Sink>,
     stopping: Stopping,
     next_number: u64,
     /// The queue of the message before.
     queue: Option<Arc<QueueHandle>>,
-    /// A message of which queues must be made first.
-    held: Option<(v1::ProduceRequest, BoxFuture<'static, Unmade>)>,
+    /// A message whose queues must be made first, or the tasks looked up that its tasks wait for.
+    held: Option<(v1::ProduceRequest, BoxFuture<'static, Prepared>)>,
 }
 
 impl Produce {
     pub fn new(
         queues: Queues,
-        tenant: &str,
+        caller: Caller,
         inbound: Streaming<v1::ProduceRequest>,
         stopping: CancellationToken,
     ) -> Self {
         Self {
             queues,
-            tenant: tenant.into(),
+            reach: rights::reach(&caller, rights::PRODUCE),
+            caller,
             inbound: Some(inbound),
             sink: Arc::new(Sink(Outlet::default())),
             stopping: Stopping::new(stopping),
@@ -72,11 +84,16 @@ impl Produce {
     fn read(&mut self, context: &mut Context<'_>) {
         while self.sink.0.may_ask(UNANSWERED_MAX) {
             if let Some((_, making)) = &mut self.held {
-                let Poll::Ready(unmade) = making.as_mut().poll(context) else {
+                let Poll::Ready(prepared) = making.as_mut().poll(context) else {
                     return;
                 };
                 let (message, _) = self.held.take().expect("it was just polled");
-                self.enqueue(&message, &unmade);
+                if let Some(refusal) = &prepared.refusal {
+                    self.inbound = None;
+                    self.sink.0.end(crate::problem::grpc_status(refusal));
+                    return;
+                }
+                self.enqueue(&message, &prepared.unmade);
                 continue;
             }
             let Some(inbound) = &mut self.inbound else {
@@ -100,27 +117,58 @@ impl Produce {
             self.sink.0.end(crate::problem::grpc_status(&error));
             return;
         }
+        if let Err(status) = self.check_rights(&message) {
+            self.inbound = None;
+            return self.sink.0.end(status);
+        }
         let names = message.tasks.iter().map(|task| &task.queue);
         let names = std::iter::once(&message.queue).chain(names);
-        let mut unknown = names.filter(|name| !name.is_empty() && self.find(name).is_none());
-        let Some(first) = unknown
-            .next()
-            .filter(|_| self.queues.config().create_on_demand)
-        else {
-            return self.enqueue(&message, &Unmade::default());
+        let may_make = self.queues.config().create_on_demand;
+        let is_unknown = |name: &&String| !name.is_empty() && self.find(name).is_none();
+        let unknown: BTreeSet<String> = if may_make {
+            names.filter(is_unknown).cloned().collect()
+        } else {
+            BTreeSet::new()
         };
-        let unknown: BTreeSet<String> = unknown.chain([first]).cloned().collect();
-        let (queues, tenant) = (self.queues.clone(), self.tenant.clone());
-        let making = Box::pin(async move {
-            let mut unmade = Unmade::default();
+        let after: Vec<String> = if self.reach == Reach::All {
+            Vec::new()
+        } else {
+            let ids = message.tasks.iter().flat_map(|task| &task.after);
+            ids.cloned().collect()
+        };
+        if unknown.is_empty() && after.is_empty() {
+            return self.enqueue(&message, &HashMap::new());
+        }
+        let (queues, caller) = (self.queues.clone(), self.caller.clone());
+        let preparing = Box::pin(async move {
+            let mut prepared = Prepared::default();
+            let after = after.iter().map(String::as_str);
+            prepared.refusal = rights::require_after(&queues, &caller, after).await.err();
             for name in unknown {
-                if let Err(error) = queues.queue(&tenant, &name).await {
-                    unmade.insert(name, error);
+                if let Err(error) = queues.queue(caller.tenant(), &name).await {
+                    prepared.unmade.insert(name, error);
                 }
             }
-            unmade
+            prepared
         });
-        self.held = Some((message, making));
+        self.held = Some((message, preparing));
+    }
+
+    /// Refuses the stream of a producer that names a queue which its token does not cover.
+    fn check_rights(&self, message: &v1::ProduceRequest) -> Result<(), Status> {
+        if self.reach == Reach::All {
+            return Ok(());
+        }
+        for task in &message.tasks {
+            let queue = if task.queue.is_empty() {
+                &message.queue
+            } else {
+                &task.queue
+            };
+            let allowed = rights::require(&self.caller, queue, rights::PRODUCE);
+            allowed.map_err(|error| crate::problem::grpc_status(&error))?;
+        }
+        Ok(())
     }
 
     fn find(&self, name: &str) -> Option<Arc<QueueHandle>> {
@@ -128,10 +176,10 @@ impl Produce {
         let known = known.filter(|queue| &*queue.name == name && !queue.is_deleted());
         known
             .cloned()
-            .or_else(|| self.queues.known_queue(&self.tenant, name))
+            .or_else(|| self.queues.known_queue(self.caller.tenant(), name))
     }
 
-    fn enqueue(&mut self, message: &v1::ProduceRequest, unmade: &Unmade) {
+    fn enqueue(&mut self, message: &v1::ProduceRequest, unmade: &HashMap<String, QueueError>) {
         let mut refused = Vec::new();
         self.sink.0.expect(message.tasks.len());
         let first = self.next_number;

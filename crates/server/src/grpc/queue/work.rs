@@ -17,9 +17,10 @@ use tonic::{Status, Streaming};
 
 use super::outlet::{Outlet, Stopping};
 use super::{convert, encode};
+use crate::access::Caller;
 use crate::grpc::unread;
 use crate::problem::grpc_status;
-use crate::queue::{self, invalid};
+use crate::queue::{self, invalid, rights};
 
 /// Reports of one stream that may wait for their outcome; more are not read before.
 const UNANSWERED_MAX: usize = 16_384;
@@ -67,7 +68,7 @@ type Taken = Result<(Worker, u64), QueueError>;
 /// A conversation with a worker.
 pub(super) struct Work {
     queues: Queues,
-    tenant: Box<str>,
+    caller: Caller,
     inbound: Option<Streaming<v1::WorkRequest>>,
     sink: Arc<Sink>,
     stopping: Stopping,
@@ -88,13 +89,13 @@ enum Place {
 impl Work {
     pub fn new(
         queues: Queues,
-        tenant: &str,
+        caller: Caller,
         inbound: Streaming<v1::WorkRequest>,
         stopping: CancellationToken,
     ) -> Self {
         Self {
             queues,
-            tenant: tenant.into(),
+            caller,
             inbound: Some(inbound),
             sink: Arc::new(Sink(Outlet::default())),
             stopping: Stopping::new(stopping),
@@ -145,14 +146,21 @@ impl Work {
     fn take(&mut self, mut message: v1::WorkRequest) {
         match (&self.place, message.hello.take()) {
             (Place::Silent, Some(hello)) => {
+                let mut queues = hello.queues.iter();
+                let allowed =
+                    queues.try_for_each(|queue| rights::require(&self.caller, queue, rights::WORK));
+                if let Err(error) = allowed {
+                    return self.break_off(grpc_status(&error));
+                }
                 let spec = WorkSpec {
                     queues: hello.queues,
                     worker: hello.worker,
                     lease_ms: (hello.lease_ms > 0).then_some(hello.lease_ms),
                 };
-                let (queues, tenant) = (self.queues.clone(), self.tenant.clone());
+                let (queues, caller) = (self.queues.clone(), self.caller.clone());
                 let sink = self.sink.clone();
-                let taking = Box::pin(async move { queues.worker(&tenant, &spec, sink).await });
+                let taking =
+                    Box::pin(async move { queues.worker(caller.tenant(), &spec, sink).await });
                 self.place = Place::Coming(taking, hello.lease_ms, message);
             }
             (Place::There(..), None) => self.work(&message),
@@ -194,13 +202,14 @@ impl Work {
             self.sink.0.expect(message.reports.len());
             let first = self.next_number;
             self.next_number += message.reports.len() as u64;
-            let reports = Reports::new(&self.queues, &self.tenant);
+            let reports = Reports::new(&self.queues, self.caller.tenant());
+            let reports = reports.map(|reports| reports.within(rights::work_filter(&self.caller)));
             report(reports, &self.sink, *lease_ms, first, &message.reports);
             for (number, one) in (first..).zip(&message.reports) {
                 if !convert::attachments(one).is_empty() {
-                    let (queues, tenant) = (self.queues.clone(), self.tenant.clone());
+                    let (queues, caller) = (self.queues.clone(), self.caller.clone());
                     let sink = self.sink.clone();
-                    let done = complete_attached(queues, tenant, sink, number, one.clone());
+                    let done = complete_attached(queues, caller, sink, number, one.clone());
                     tokio::spawn(done);
                 }
             }
@@ -219,17 +228,18 @@ impl Work {
 /// outcome to give.
 async fn complete_attached(
     queues: Queues,
-    tenant: Box<str>,
+    caller: Caller,
     sink: Arc<Sink>,
     number: u64,
     asked: v1::TaskReport,
 ) {
     let names = convert::attachments(&asked);
     let added = async {
-        let manifest = queue::manifest(&queues, &tenant, &asked.lease, names).await?;
+        let manifest = queue::manifest(&queues, caller.tenant(), &asked.lease, names).await?;
         let manifest = manifest.expect("it names attachments");
         let (_, result, format) = convert::report(&asked, 0)?;
-        let mut reports = Reports::new(&queues, &tenant)?;
+        let reports = Reports::new(&queues, caller.tenant())?;
+        let mut reports = reports.within(rights::work_filter(&caller));
         reports.add_attached(number, &asked.lease, result, format, &manifest)?;
         Ok(reports)
     };

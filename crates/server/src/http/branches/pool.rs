@@ -81,6 +81,7 @@ struct When {
 ///
 /// A create without wishes of its own takes a branch from the pool of its preset.
 #[utoipa::path(get, path = "/v1/pools", operation_id = "listPools", tag = "branches",
+    extensions(("x-egret-operator" = json!(true))),
     security(("token" = ["branches:read"])), params(When),
     responses(
         (status = 200, description = "The pools.", body = PoolList),

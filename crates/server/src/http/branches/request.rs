@@ -7,7 +7,12 @@ use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use super::answer::preset_schema;
+use crate::access::Caller;
 use crate::extract::by_text;
+use crate::tokens::TokenError;
+
+/// The area of scopes.
+const AREA: &str = "branches";
 
 /// A new branch.
 #[derive(Deserialize, ToSchema)]
@@ -50,6 +55,17 @@ fn small() -> Preset {
 
 impl BranchRequest {
     /// What the engine is asked for, on behalf of a tenant.
+    /// Insists that a caller may make this branch: by its name, and by that of the branch which it
+    /// is a copy of. A template may be one of any branch of the tenant.
+    pub(super) fn require_rights(&self, caller: &Caller) -> Result<(), TokenError> {
+        caller.require_part(AREA, self.name.as_str(), &["write"])?;
+        match &self.from {
+            From::NewestTemplate | From::Head => Ok(()),
+            From::Template(_) => require_templates(caller),
+            From::Branch(origin) => caller.require_part(AREA, origin.as_str(), &["write"]),
+        }
+    }
+
     pub(super) fn of(self, tenant: &str) -> NewBranch {
         NewBranch {
             name: self.name,
@@ -77,6 +93,11 @@ pub(super) struct BranchChange {
     ttl_ms: Option<Option<u64>>,
     /// New labels, in place of the old ones.
     labels: Option<BTreeMap<String, String>>,
+}
+
+/// Insists that a caller may use every template of the tenant.
+pub(super) fn require_templates(caller: &Caller) -> Result<(), TokenError> {
+    caller.require_whole(AREA, &["write"])
 }
 
 impl BranchChange {

@@ -25,6 +25,7 @@ pub(super) fn routes() -> OpenApiRouter<Branches> {
 ///
 /// Where the source and its branches are, how copies are made there, what is free.
 #[utoipa::path(get, path = "/v1/volume", operation_id = "getVolume", tag = "branches",
+    extensions(("x-egret-operator" = json!(true))),
     security(("token" = ["branches:read"])),
     responses((status = 200, description = "The volume.", body = Volume)))]
 async fn get_volume(State(branches): State<Branches>) -> Result<Json<Volume>, Problem> {
@@ -71,6 +72,7 @@ async fn list_templates(
 ///
 /// Branches that are made from then on have its data.
 #[utoipa::path(post, path = "/v1/templates", operation_id = "refreshTemplate", tag = "branches",
+    extensions(("x-egret-operator" = json!(true))),
     security(("token" = ["branches:write"])), request_body = Option<Nothing>,
     responses(
         (status = 201, description = "The template is ready.", body = Template),

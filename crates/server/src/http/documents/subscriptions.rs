@@ -16,7 +16,8 @@ use crate::access::Caller;
 use crate::error::RequestError;
 use crate::extract::Json;
 use crate::problem::Problem;
-use crate::tokens::ADMIN;
+use crate::queue::rights;
+use crate::tokens::{ADMIN, TokenError};
 
 /// Who is told, and how far he is.
 #[derive(Serialize, ToSchema)]
@@ -84,7 +85,7 @@ pub(super) struct SubscriptionRequest {
     /// posted again. Takes scope `admin`.
     #[schema(example = "https://search.example.com/changes")]
     webhook: Option<String>,
-    /// A queue in which each change is a task. Takes scope `queue:write`.
+    /// A queue in which each change is a task. Takes the scope `queue:produce` there.
     queue: Option<String>,
     /// What comes after this position; without it what comes from now on, and for one that there is what it has not been told.
     after: Option<i64>,
@@ -109,12 +110,12 @@ impl SubscriptionRequest {
     }
 }
 
-/// The scope that it takes to have somebody told there, or told no more.
-fn scope(destination: &Destination) -> &'static str {
+/// Insists that a caller may send changes to a destination, or end that.
+fn require_destination(caller: &Caller, destination: &Destination) -> Result<(), TokenError> {
     match destination {
         // It may be an address that only the server reaches.
-        Destination::Webhook(_) => ADMIN,
-        Destination::Queue(_) => "queue:write",
+        Destination::Webhook(_) => caller.require(ADMIN),
+        Destination::Queue(queue) => rights::require(caller, queue, rights::PRODUCE),
     }
 }
 
@@ -130,7 +131,7 @@ async fn named(
 
 /// List who is told
 ///
-/// Those that the token could have told: addresses take scope `admin`, queues `queue:write`.
+/// Those that the token could have told: addresses take scope `admin`, queues `queue:produce` there.
 #[utoipa::path(get, path = "/v1/document-subscriptions", operation_id = "listDocumentSubscriptions", tag = "documents",
     security(("token" = ["documents:read"])), params(Place),
     responses((status = 200, description = "Who is told.", body = DocumentSubscriptionList)))]
@@ -143,7 +144,7 @@ pub(super) async fn list_document_subscriptions(
     // An address may have a secret in it.
     let shown = all
         .into_iter()
-        .filter(|one| caller.may(scope(&one.destination)));
+        .filter(|one| require_destination(&caller, &one.destination).is_ok());
     let items = shown.map(DocumentSubscription::of).collect();
     Ok(Json(DocumentSubscriptionList { items }))
 }
@@ -173,9 +174,9 @@ pub(super) async fn put_document_subscription(
             field: "webhook".to_owned(),
             message,
         })?;
-    caller.require(scope(&destination))?;
+    require_destination(&caller, &destination)?;
     if let Some(there) = named(&documents, &asking, &name).await? {
-        caller.require(scope(&there.destination))?;
+        require_destination(&caller, &there.destination)?;
     }
     let of = request.collection.map(|name| {
         name.parse().map_err(|message| RequestError::JsonInvalid {
@@ -208,7 +209,7 @@ pub(super) async fn delete_document_subscription(
     In(name): In,
 ) -> Result<StatusCode, Problem> {
     if let Some(there) = named(&documents, &asking, &name).await? {
-        caller.require(scope(&there.destination))?;
+        require_destination(&caller, &there.destination)?;
     }
     documents
         .unsubscribe(&asking, &name)

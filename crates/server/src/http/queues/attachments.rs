@@ -20,7 +20,7 @@ use crate::access::Caller;
 use crate::error::RequestError;
 use crate::extract::{Json, Path, drain};
 use crate::problem::Problem;
-use crate::queue::{self, invalid};
+use crate::queue::{self, invalid, rights};
 
 /// The header with the lease.
 const LEASE: &str = "egret-lease";
@@ -77,8 +77,8 @@ fn lease_of(headers: &HeaderMap) -> Result<Lease, QueueError> {
 /// which names it. The same again is accepted again. The name has 1 to 128 letters, digits and `-_.`, not
 /// `.` first. What no completion names is deleted.
 #[utoipa::path(put, path = "/v1/tasks/{id}/attachments/{name}", operation_id = "putAttachment",
-    tag = "queue", extensions(("x-egret-lasting" = json!(true)), ("x-egret-piecemeal" = json!(true))),
-    security(("token" = ["queue:write"])),
+    tag = "queue", extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true)), ("x-egret-piecemeal" = json!(true))),
+    security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id."),
         ("name" = String, Path, description = "The attachment's name."),
         ("egret-lease" = String, Header, description = "The lease, as it came with the task.")),
@@ -137,6 +137,7 @@ async fn take(
     content_type: &str,
     body: &mut Body,
 ) -> Result<engine::Attachment, Problem> {
+    rights::require_task(queues, caller, id, rights::WORK).await?;
     let begun = queues.attach(caller.tenant(), id, lease, name, content_type);
     let mut upload = begun.await?;
     while let Some(frame) = body.frame().await {
@@ -154,7 +155,7 @@ async fn take(
 ///
 /// Those that its completion named.
 #[utoipa::path(get, path = "/v1/tasks/{id}/attachments", operation_id = "listAttachments", tag = "queue",
-    security(("token" = ["queue:read"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:produce"]), ("token" = ["queue:read"])),
     params(("id" = String, Path, description = "The task's id.")),
     responses(
         (status = 200, description = "The attachments.", body = Attachments),
@@ -166,7 +167,9 @@ pub(super) async fn list_attachments(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let looked = queues.task(caller.tenant(), queue::id(&id)?, Detail::Whole);
+    let id = queue::id(&id)?;
+    rights::require_task(&queues, &caller, id, rights::RESULT).await?;
+    let looked = queues.task(caller.tenant(), id, Detail::Whole);
     let view = looked.await?;
     let items = view.attachments.iter().map(Attachment::from).collect();
     Ok(Json(Attachments { items }).into_response())
@@ -176,8 +179,8 @@ pub(super) async fn list_attachments(
 ///
 /// The bytes as they were sent. An answer that breaks off, because the file is damaged, must not be used.
 #[utoipa::path(get, path = "/v1/tasks/{id}/attachments/{name}", operation_id = "getAttachment",
-    tag = "queue", extensions(("x-egret-lasting" = json!(true))),
-    security(("token" = ["queue:read"])),
+    tag = "queue", extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true))),
+    security(("token" = ["queue:produce"]), ("token" = ["queue:read"])),
     params(("id" = String, Path, description = "The task's id."),
         ("name" = String, Path, description = "The attachment's name.")),
     responses(
@@ -191,7 +194,9 @@ pub(super) async fn get_attachment(
     caller: Caller,
     Path((id, name)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    let opening = queues.attachment(caller.tenant(), queue::id(&id)?, &name);
+    let id = queue::id(&id)?;
+    rights::require_task(&queues, &caller, id, rights::RESULT).await?;
+    let opening = queues.attachment(caller.tenant(), id, &name);
     let Opened { attachment, file } = opening.await?;
     let headers = [
         (header::CONTENT_TYPE, attachment.content_type.clone()),

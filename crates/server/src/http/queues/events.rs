@@ -76,7 +76,7 @@ impl Filter {
 /// before, where the reader was too slow. A comment comes every 15 seconds when there is nothing to tell. The
 /// stream ends when the server stops.
 #[utoipa::path(get, path = "/v1/tasks/events", operation_id = "watchTasks", tag = "queue",
-    extensions(("x-egret-lasting" = json!(true))),
+    extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true))),
     security(("token" = ["queue:read"])), params(FilterParameters),
     responses(
         (status = 200, description = "The events; the data of a `change`:", body = Change,
@@ -92,12 +92,7 @@ pub(super) async fn watch_tasks(
     Query(parameters): Query<Vec<(String, String)>>,
 ) -> Result<Response, Problem> {
     let filter = Filter::read(parameters)?;
-    let begun = Changes::begin(
-        &door.queues,
-        caller.tenant(),
-        &filter.queues,
-        &filter.states,
-    );
+    let begun = Changes::begin(&door.queues, &caller, &filter.queues, &filter.states);
     let events = Events {
         changes: begun.await?,
         keep_alive: tokio::time::interval_at(Instant::now(), KEEP_ALIVE),

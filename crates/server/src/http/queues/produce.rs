@@ -65,7 +65,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Tasks<'a> {
 /// One, or an array of up to 1,000 of which each is answered by itself. What is acknowledged is on disk,
 /// unless `queue.durability` says otherwise.
 #[utoipa::path(post, path = "/v1/queues/{queue}/tasks", operation_id = "enqueueTasks", tag = "queue",
-    security(("token" = ["queue:write"])),
+    security(("token" = ["queue:produce"]), ("token" = ["queue:write"])),
     params(
         ("queue" = String, Path, description = "The queue's name."),
         ("traceparent" = Option<String>, Header, description = "W3C trace context of the tasks."),
@@ -95,13 +95,13 @@ pub(super) async fn enqueue(
     if body.is_array() {
         let tasks: Tasks<'_> = body.read()?;
         let wanted = tasks.0.iter().map(|task| task.wanted(&name, &trace));
-        let outcomes = queue::enqueue(&queues, caller.tenant(), wanted.collect()).await?;
+        let outcomes = queue::enqueue(&queues, &caller, wanted.collect()).await?;
         let items = outcomes.into_iter().map(EnqueueOutcome::from).collect();
         return Ok(Json(EnqueueOutcomes { items }).into_response());
     }
     let task: TaskRequest<'_> = body.read()?;
     let wanted = task.wanted(&name, &trace)?;
-    let outcomes = queue::enqueue(&queues, caller.tenant(), vec![Ok(wanted)]).await?;
+    let outcomes = queue::enqueue(&queues, &caller, vec![Ok(wanted)]).await?;
     let outcome = outcomes.into_iter().next();
     // An outcome is missing only where the engine is gone.
     let task = NewTask::from(outcome.unwrap_or(Err(QueueError::Stopping))?);

@@ -19,7 +19,7 @@ use super::trace::TraceContext;
 use crate::access::Caller;
 use crate::extract::{Json, JsonText, Nothing, Path};
 use crate::problem::Problem;
-use crate::queue::invalid;
+use crate::queue::{invalid, rights};
 
 /// Coming runs that are told.
 const RUNS_TOLD: usize = 5;
@@ -178,16 +178,21 @@ fn shown(view: &ScheduleView) -> Response {
 
 /// List the schedules
 ///
-/// Those of the caller's tenant, in order of names.
+/// Those of the caller's tenant whose queues the token may read, in order of names.
 #[utoipa::path(get, path = "/v1/schedules", operation_id = "listSchedules", tag = "queue",
-    security(("token" = ["queue:read"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:read"])),
     responses((status = 200, description = "The schedules.", body = ScheduleList)))]
 pub(super) async fn list_schedules(
     State(queues): State<Queues>,
     caller: Caller,
 ) -> Result<Response, Problem> {
     let views = queues.schedules(caller.tenant()).await?;
-    let items = views.iter().map(Schedule::from).collect();
+    let reach = rights::reach(&caller, rights::READ);
+    let items = views
+        .iter()
+        .filter(|view| reach.covers(&view.queue))
+        .map(Schedule::from)
+        .collect();
     Ok(Json(ScheduleList { items }).into_response())
 }
 
@@ -195,7 +200,7 @@ pub(super) async fn list_schedules(
 ///
 /// One that exists is as given from now on. The name is made of letters as a queue's is.
 #[utoipa::path(put, path = "/v1/schedules/{schedule}", operation_id = "putSchedule", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("schedule" = String, Path, description = "Its name.")),
     request_body = ScheduleRequest,
     responses(
@@ -213,6 +218,8 @@ pub(super) async fn put_schedule(
     body: JsonText,
 ) -> Result<Response, Problem> {
     let request: ScheduleRequest<'_> = body.read()?;
+    rights::require(&caller, &request.queue, rights::OPERATE)?;
+    rights::require_schedule_name(&queues, &caller, &name).await?;
     let known = match queues.schedule(caller.tenant(), &name).await {
         Ok(known) => Some(known),
         Err(QueueError::ScheduleNotFound { .. }) => None,
@@ -256,7 +263,7 @@ pub(super) async fn put_schedule(
 
 /// Look at a schedule
 #[utoipa::path(get, path = "/v1/schedules/{schedule}", operation_id = "getSchedule", tag = "queue",
-    security(("token" = ["queue:read"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:read"])),
     params(("schedule" = String, Path, description = "Its name.")),
     responses(
         (status = 200, description = "The schedule.", body = Schedule),
@@ -268,6 +275,7 @@ pub(super) async fn get_schedule(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
+    rights::require_schedule(&queues, &caller, &name, rights::READ).await?;
     Ok(shown(&queues.schedule(caller.tenant(), &name).await?))
 }
 
@@ -275,7 +283,7 @@ pub(super) async fn get_schedule(
 ///
 /// The tasks that it has made stay.
 #[utoipa::path(delete, path = "/v1/schedules/{schedule}", operation_id = "deleteSchedule",
-    tag = "queue", security(("token" = ["queue:write"])),
+    tag = "queue", extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("schedule" = String, Path, description = "Its name.")),
     responses(
         (status = 204, description = "It is deleted."),
@@ -287,6 +295,7 @@ pub(super) async fn delete_schedule(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
+    rights::require_schedule(&queues, &caller, &name, rights::OPERATE).await?;
     queues.delete_schedule(caller.tenant(), &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -295,7 +304,7 @@ pub(super) async fn delete_schedule(
 ///
 /// It makes no task until it is resumed.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/pause", operation_id = "pauseSchedule",
-    tag = "queue", security(("token" = ["queue:write"])),
+    tag = "queue", extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("schedule" = String, Path, description = "Its name.")),
     request_body = Option<Nothing>,
     responses(
@@ -309,6 +318,7 @@ pub(super) async fn pause_schedule(
     Path(name): Path<String>,
     _: Option<Json<Nothing>>,
 ) -> Result<Response, Problem> {
+    rights::require_schedule(&queues, &caller, &name, rights::OPERATE).await?;
     let view = queues.pause_schedule(caller.tenant(), &name, true).await?;
     Ok(shown(&view))
 }
@@ -317,7 +327,7 @@ pub(super) async fn pause_schedule(
 ///
 /// It goes on with the next run from now.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/resume", operation_id = "resumeSchedule",
-    tag = "queue", security(("token" = ["queue:write"])),
+    tag = "queue", extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("schedule" = String, Path, description = "Its name.")),
     request_body = Option<Nothing>,
     responses(
@@ -331,6 +341,7 @@ pub(super) async fn resume_schedule(
     Path(name): Path<String>,
     _: Option<Json<Nothing>>,
 ) -> Result<Response, Problem> {
+    rights::require_schedule(&queues, &caller, &name, rights::OPERATE).await?;
     let view = queues.pause_schedule(caller.tenant(), &name, false).await?;
     Ok(shown(&view))
 }

@@ -12,7 +12,7 @@ use super::task::{Task, TaskList};
 use crate::access::Caller;
 use crate::extract::{Json, Nothing, Path, Query};
 use crate::problem::Problem;
-use crate::queue::{self, invalid};
+use crate::queue::{self, invalid, rights};
 
 /// How long a wait lasts when nobody says.
 const WAIT_MS_DEFAULT: u64 = 30_000;
@@ -89,7 +89,7 @@ pub(super) struct Look {
 
 /// Look at a task
 #[utoipa::path(get, path = "/v1/tasks/{id}", operation_id = "getTask", tag = "queue",
-    security(("token" = ["queue:read"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:produce"]), ("token" = ["queue:read"])),
     params(("id" = String, Path, description = "Its id."), Look),
     responses(
         (status = 200, description = "The task.", body = Task),
@@ -106,9 +106,9 @@ pub(super) async fn get_task(
         true => Detail::Brief,
         false => Detail::Whole,
     };
-    let view = queues
-        .task(caller.tenant(), queue::id(&id)?, detail)
-        .await?;
+    let id = queue::id(&id)?;
+    rights::require_task(&queues, &caller, id, rights::RESULT).await?;
+    let view = queues.task(caller.tenant(), id, detail).await?;
     Ok(shown(&view))
 }
 
@@ -126,8 +126,8 @@ pub(super) struct Patience {
 ///
 /// Answers when it has ended, or with the task as it is when the time is over.
 #[utoipa::path(get, path = "/v1/tasks/{id}/wait", operation_id = "waitTask", tag = "queue",
-    extensions(("x-egret-lasting" = json!(true))),
-    security(("token" = ["queue:read"])),
+    extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true))),
+    security(("token" = ["queue:produce"]), ("token" = ["queue:read"])),
     params(("id" = String, Path, description = "Its id."), Patience),
     responses(
         (status = 200, description = "The task.", body = Task),
@@ -142,6 +142,7 @@ pub(super) async fn wait_task(
 ) -> Result<Response, Problem> {
     let id = queue::id(&id)?;
     let patience = queue::patience(patience.wait_ms.unwrap_or(WAIT_MS_DEFAULT))?;
+    rights::require_task(&door.queues, &caller, id, rights::RESULT).await?;
     let ended = door.queues.wait(caller.tenant(), id, patience);
     let view = door.waiting(ended).await?;
     Ok(shown(&view))
@@ -151,7 +152,7 @@ pub(super) async fn wait_task(
 ///
 /// One that has not ended. A worker that holds it is told.
 #[utoipa::path(post, path = "/v1/tasks/{id}/cancel", operation_id = "cancelTask", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "Its id.")),
     request_body = Option<Nothing>,
     responses(
@@ -168,6 +169,7 @@ pub(super) async fn cancel_task(
     _: Option<Json<Nothing>>,
 ) -> Result<Response, Problem> {
     let id = queue::id(&id)?;
+    rights::require_task(&queues, &caller, id, rights::OPERATE).await?;
     queues.cancel(caller.tenant(), id).await?;
     let view = queues.task(caller.tenant(), id, Detail::Whole).await?;
     Ok(shown(&view))
@@ -178,7 +180,7 @@ pub(super) async fn cancel_task(
 /// A dead or cancelled one: it is ready at once, with its attempts at zero, and waits for no other task any
 /// longer. Tasks that were cancelled because it did not complete stay cancelled.
 #[utoipa::path(post, path = "/v1/tasks/{id}/requeue", operation_id = "requeueTask", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "Its id.")),
     request_body = Option<Nothing>,
     responses(
@@ -195,6 +197,7 @@ pub(super) async fn requeue_task(
     _: Option<Json<Nothing>>,
 ) -> Result<Response, Problem> {
     let id = queue::id(&id)?;
+    rights::require_task(&queues, &caller, id, rights::OPERATE).await?;
     queues.requeue(caller.tenant(), id).await?;
     let view = queues.task(caller.tenant(), id, Detail::Whole).await?;
     Ok(shown(&view))
@@ -204,7 +207,7 @@ pub(super) async fn requeue_task(
 ///
 /// One that no worker holds.
 #[utoipa::path(delete, path = "/v1/tasks/{id}", operation_id = "deleteTask", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "Its id.")),
     responses(
         (status = 204, description = "It is deleted."),
@@ -218,6 +221,8 @@ pub(super) async fn delete_task(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    queues.delete_task(caller.tenant(), queue::id(&id)?).await?;
+    let id = queue::id(&id)?;
+    rights::require_task(&queues, &caller, id, rights::OPERATE).await?;
+    queues.delete_task(caller.tenant(), id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -25,7 +25,7 @@ use crate::queue::{self, Word, invalid, words};
 /// it before the lease ends, or sends heartbeats.
 #[utoipa::path(post, path = "/v1/queues/{queue}/claim", operation_id = "claimTasks", tag = "queue",
     extensions(("x-egret-lasting" = json!(true))),
-    security(("token" = ["queue:write"])),
+    security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "The queue's name.")),
     request_body = Option<ClaimRequest>,
     responses(
@@ -263,7 +263,7 @@ async fn say(
         format,
         manifest: manifest.as_ref(),
     };
-    let outcomes = queue::report(queues, caller.tenant(), std::iter::once(Ok(word))).await?;
+    let outcomes = queue::report(queues, caller, std::iter::once(Ok(word))).await?;
     // An outcome is missing only where the engine is gone.
     let outcome = outcomes.into_iter().next();
     outcome.unwrap_or(Err(QueueError::Stopping))?;
@@ -275,7 +275,7 @@ async fn say(
 /// Result and state change in one record. Completed again by the same lease, it is accepted again, and the
 /// first result stays.
 #[utoipa::path(post, path = "/v1/tasks/{id}/complete", operation_id = "completeTask", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Completion,
     responses(
         (status = 204, description = "It is completed."),
@@ -295,7 +295,7 @@ pub(super) async fn complete_task(
 ///
 /// The task is tried again by its retry policy; after the last attempt, or when `permanent`, it is dead.
 #[utoipa::path(post, path = "/v1/tasks/{id}/fail", operation_id = "failTask", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Failure,
     responses(
         (status = 204, description = "The attempt has failed."),
@@ -315,7 +315,7 @@ pub(super) async fn fail_task(
 ///
 /// The attempt counts; after the last one the task is dead.
 #[utoipa::path(post, path = "/v1/tasks/{id}/nack", operation_id = "nackTask", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Nack,
     responses(
         (status = 204, description = "It will be tried again."),
@@ -335,7 +335,7 @@ pub(super) async fn nack_task(
 ///
 /// The attempt does not count.
 #[utoipa::path(post, path = "/v1/tasks/{id}/snooze", operation_id = "snoozeTask", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Snooze,
     responses(
         (status = 204, description = "It is put off."),
@@ -355,7 +355,7 @@ pub(super) async fn snooze_task(
 ///
 /// Unworked; another worker may have it at once. The attempt does not count.
 #[utoipa::path(post, path = "/v1/tasks/{id}/release", operation_id = "releaseTask", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Release,
     responses(
         (status = 204, description = "It is given back."),
@@ -375,7 +375,7 @@ pub(super) async fn release_task(
 ///
 /// The lease begins anew. Send one at a third of the time that it lasts.
 #[utoipa::path(post, path = "/v1/tasks/{id}/heartbeat", operation_id = "heartbeatTask", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Heartbeat,
     responses(
         (status = 204, description = "The lease has begun anew."),
@@ -395,7 +395,7 @@ pub(super) async fn heartbeat_task(
 ///
 /// Up to 1,000 reports, each answered by itself, in their order.
 #[utoipa::path(post, path = "/v1/reports", operation_id = "reportTasks", tag = "queue",
-    security(("token" = ["queue:write"])),
+    extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:work"]), ("token" = ["queue:write"])),
     request_body = Vec<Report>,
     responses(
         (status = 200, description = "What became of each report.", body = ReportOutcomes),
@@ -423,7 +423,7 @@ pub(super) async fn report(
         }),
         Err(error) => Err(error.clone()),
     });
-    let outcomes = queue::report(&queues, caller.tenant(), words).await?;
+    let outcomes = queue::report(&queues, &caller, words).await?;
     let items = outcomes.into_iter().map(ReportOutcome::from).collect();
     Ok(Json(ReportOutcomes { items }).into_response())
 }

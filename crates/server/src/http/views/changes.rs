@@ -20,6 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::answer::moment;
 use super::{At, Door, Member, problem};
+use crate::access::part_name;
 use crate::error::RequestError;
 use crate::extract::{Path, Query};
 use crate::problem::Problem;
@@ -29,9 +30,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// What a browser says when it comes again.
 const LAST_EVENT_ID: &str = "last-event-id";
-
-/// Has changes of a view kept where they are not.
-pub(crate) const MAY_BEGIN: &str = "views:write";
 
 /// From where a view is followed.
 #[derive(Deserialize, IntoParams)]
@@ -131,14 +129,15 @@ pub(super) async fn follow_view(
     Query(Start { database, after }): Query<Start>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    let may_begin = caller.require_part("views", part_name("views", &name), &["write"]);
     let At(at) = At::read(name, database)?;
     let after = match headers.get(LAST_EVENT_ID) {
         None => after,
         Some(last) => Some(number(last)?),
     };
-    let begins = match caller.may(MAY_BEGIN) {
-        true => Begins::Yes,
-        false => Begins::No,
+    let begins = match may_begin {
+        Ok(()) => Begins::Yes,
+        Err(_) => Begins::No,
     };
     let follower = door
         .views

@@ -16,7 +16,7 @@ pub(super) struct ViewRequest {
     /// Where it will be read: a name in schema `public`, or `schema.name`.
     #[serde(deserialize_with = "by_text")]
     #[schema(value_type = String, example = "late_by_carrier")]
-    name: ViewName,
+    pub(super) name: ViewName,
     /// Its query, one SELECT.
     #[schema(
         example = "select carrier, count(*) as flights from flights where arr_delay > 60 group by carrier"
@@ -43,7 +43,7 @@ pub(super) struct ViewRequest {
     keep_changes: Option<Span>,
     /// The queue that gets a task for every change; changes are kept then, for `views.change_sets_kept` where nothing else is said.
     #[schema(example = "late")]
-    on_change_enqueue: Option<String>,
+    pub(super) on_change_enqueue: Option<String>,
     /// The role whose rights its query has; the one that Egret connects as when absent. Takes an admin.
     pub(super) owner: Option<String>,
 }
@@ -120,7 +120,7 @@ pub(super) struct ViewChange {
     /// The queue that gets a task for every change; null: none.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>, example = "late")]
-    on_change_enqueue: Option<Option<String>>,
+    pub(super) on_change_enqueue: Option<Option<String>>,
 }
 
 impl ViewChange {

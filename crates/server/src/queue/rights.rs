@@ -1,0 +1,145 @@
+//! What a caller may do in which queues, as both doors ask it.
+//!
+//! | action | operations |
+//! |---|---|
+//! | `produce` | enqueue; read and await a task by its id |
+//! | `work` | claim, report, send attachments |
+//! | `operate` | make, change, pause, purge, delete queues and schedules; cancel, requeue, delete tasks |
+//! | `read` | look at queues, schedules and tasks; watch |
+//! | `write` | `produce`, `work` and `operate`, but for reading results |
+
+use std::sync::Arc;
+
+use egret_queue::model::TaskId;
+use egret_queue::{Detail, QueueError, QueueFilter, Queues};
+
+use crate::access::Caller;
+use crate::problem::Problem;
+use crate::tokens::{Reach, TokenError};
+
+const AREA: &str = "queue";
+
+pub(crate) const PRODUCE: &[&str] = &["produce", "write"];
+pub(crate) const WORK: &[&str] = &["work", "write"];
+pub(crate) const OPERATE: &[&str] = &["operate", "write"];
+pub(crate) const READ: &[&str] = &["read"];
+pub(crate) const RESULT: &[&str] = &["read", "produce"];
+
+/// The queues in which a caller may do one of `actions`.
+pub(crate) fn reach(caller: &Caller, actions: &[&str]) -> Reach {
+    caller.reach(AREA, actions)
+}
+
+/// Insists that a caller may do one of `actions` in a queue.
+///
+/// # Errors
+/// [`TokenError::ScopeMissing`], whether there is such a queue or not.
+pub(crate) fn require(caller: &Caller, queue: &str, actions: &[&str]) -> Result<(), TokenError> {
+    caller.require_part(AREA, queue, actions)
+}
+
+/// Insists that a caller may do one of `actions` in the queue of a task.
+///
+/// # Errors
+/// [`QueueError::TaskNotFound`], be it that there is no such task or that it is in a queue of which
+/// the caller must not know.
+pub(crate) async fn require_task(
+    queues: &Queues,
+    caller: &Caller,
+    id: TaskId,
+    actions: &[&str],
+) -> Result<(), QueueError> {
+    let reach = reach(caller, actions);
+    if reach == Reach::All {
+        return Ok(());
+    }
+    let task = queues.task(caller.tenant(), id, Detail::Brief).await?;
+    if reach.covers(&task.queue) {
+        Ok(())
+    } else {
+        Err(QueueError::TaskNotFound { id: id.to_string() })
+    }
+}
+
+/// Insists that a caller may let tasks wait for these: it may read or enqueue in their queues.
+///
+/// # Errors
+/// As [`require_task`].
+pub(crate) async fn require_after<'a>(
+    queues: &Queues,
+    caller: &Caller,
+    after: impl Iterator<Item = &'a str>,
+) -> Result<(), QueueError> {
+    const AWAIT: &[&str] = &["read", "produce", "write"];
+    if reach(caller, AWAIT) == Reach::All {
+        return Ok(());
+    }
+    for id in after.filter_map(|text| text.parse().ok()) {
+        require_task(queues, caller, id, AWAIT).await?;
+    }
+    Ok(())
+}
+
+/// Insists that a caller may change a schedule that exists; one that does not is no one's.
+///
+/// # Errors
+/// [`QueueError::ScheduleNotFound`] for one of a queue of which the caller must not know, and for
+/// none.
+pub(crate) async fn require_schedule(
+    queues: &Queues,
+    caller: &Caller,
+    name: &str,
+    actions: &[&str],
+) -> Result<(), QueueError> {
+    let reach = reach(caller, actions);
+    if reach == Reach::All {
+        return Ok(());
+    }
+    let schedule = queues.schedule(caller.tenant(), name).await?;
+    if reach.covers(&schedule.queue) {
+        Ok(())
+    } else {
+        Err(QueueError::ScheduleNotFound {
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// Insists that a schedule of this name is the caller's to change, or that there is none.
+///
+/// # Errors
+/// [`TokenError::ScopeMissing`] where it makes tasks in a queue that the caller does not operate.
+pub(crate) async fn require_schedule_name(
+    queues: &Queues,
+    caller: &Caller,
+    name: &str,
+) -> Result<(), Problem> {
+    match queues.schedule(caller.tenant(), name).await {
+        Ok(schedule) if !reach(caller, OPERATE).covers(&schedule.queue) => {
+            Err(TokenError::ScopeMissing {
+                scope: format!("{AREA}:operate"),
+            }
+            .into())
+        }
+        Ok(_) | Err(QueueError::ScheduleNotFound { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The filter by which a partition refuses reports on tasks of other queues; `None` for a caller who
+/// works in all of them.
+pub(crate) fn work_filter(caller: &Caller) -> Option<QueueFilter> {
+    filter(caller, WORK)
+}
+
+/// The filter of the queues whose changes a caller may watch.
+pub(crate) fn watch_filter(caller: &Caller) -> Option<QueueFilter> {
+    filter(caller, READ)
+}
+
+fn filter(caller: &Caller, actions: &[&str]) -> Option<QueueFilter> {
+    match reach(caller, actions) {
+        Reach::All => None,
+        parts => Some(Arc::new(move |queue: &str| parts.covers(queue))),
+    }
+}

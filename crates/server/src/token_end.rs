@@ -1,0 +1,157 @@
+//! What the end of a token takes with it: the requests that it has open, over HTTP and gRPC.
+//!
+//! Every request passes through here, so no route can forget it. A handler that waits gets a moment
+//! to finish and is dropped then, as if its client had left; a body that is still being sent ends.
+//! What a dropped stream held is released as on a disconnect: leases return to their queues.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::access::Caller;
+use crate::grpc::speaks_grpc;
+use crate::problem::Problem;
+use crate::tokens::TokenError;
+
+/// The time that a handler has to finish after its token has ended. A request that revokes its own
+/// token is answered within it.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// Runs a handler, and sends what it answers, for as long as the caller's token is valid.
+pub(crate) async fn until_token_ends(
+    caller: Option<Caller>,
+    handling: impl Future<Output = Response>,
+) -> Response {
+    let Some(caller) = caller else {
+        return handling.await;
+    };
+    let token = caller.token().clone();
+    let ended = async {
+        token.until_end().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        response = handling => bounded(response, caller),
+        () = ended => Problem::from(refusal(&caller)).into_response(),
+    }
+}
+
+fn refusal(caller: &Caller) -> TokenError {
+    caller.token().refusal().unwrap_or(TokenError::Invalid)
+}
+
+/// Bounds a body of unknown length, which may be a stream, by the token. Other bodies are complete
+/// but for their sending.
+fn bounded(response: Response, caller: Caller) -> Response {
+    if response.body().is_end_stream() || response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    let ending = Ending::of(response.headers());
+    response.map(|body| {
+        Body::new(BoundedBody {
+            body: Some(body),
+            caller,
+            ended: None,
+            ending,
+        })
+    })
+}
+
+/// How a body ends when its token does.
+enum Ending {
+    /// With trailers that carry the status.
+    Grpc,
+    /// As server-sent events end: the client asks again, and learns why.
+    Events,
+    /// Broken off, so that nobody takes it for complete.
+    Broken,
+}
+
+impl Ending {
+    fn of(headers: &HeaderMap) -> Self {
+        let content_type = headers.get(header::CONTENT_TYPE);
+        let is_events =
+            content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
+        if speaks_grpc(headers) {
+            Ending::Grpc
+        } else if is_events {
+            Ending::Events
+        } else {
+            Ending::Broken
+        }
+    }
+}
+
+/// A body that ends with the token of the caller to whom it is sent.
+struct BoundedBody {
+    /// `None` once it has been cut off: what it holds is released at once.
+    body: Option<Body>,
+    caller: Caller,
+    /// Made when the body waits for the first time, which short answers do not.
+    ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    ending: Ending,
+}
+
+type Polled = Poll<Option<Result<Frame<Bytes>, axum::Error>>>;
+
+impl BoundedBody {
+    fn cut(&mut self) -> Polled {
+        self.body = None;
+        let refusal = refusal(&self.caller);
+        Poll::Ready(match self.ending {
+            Ending::Grpc => {
+                let mut trailers = HeaderMap::new();
+                let status = Problem::of(&refusal).to_grpc_status();
+                let added = status.add_header(&mut trailers);
+                added.ok().map(|()| Ok(Frame::trailers(trailers)))
+            }
+            Ending::Events => None,
+            Ending::Broken => Some(Err(axum::Error::new(refusal))),
+        })
+    }
+}
+
+impl HttpBody for BoundedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
+        let Self {
+            body,
+            caller,
+            ended,
+            ..
+        } = &mut *self;
+        let Some(body) = body else {
+            return Poll::Ready(None);
+        };
+        // A stream that always has something to send would never come to wait below.
+        if caller.token().refusal().is_some() {
+            return self.cut();
+        }
+        if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
+            return Poll::Ready(frame);
+        }
+        let ended = ended.get_or_insert_with(|| Box::pin(caller.token().until_end()));
+        ready!(ended.as_mut().poll(context));
+        self.cut()
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body
+            .as_ref()
+            .map_or_else(SizeHint::default, Body::size_hint)
+    }
+}

@@ -1,0 +1,332 @@
+//! Scopes that name a queue: what they allow there, and that they reach nothing elsewhere.
+
+use egret_proto::queue::v1;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::rig::{Rig, answered};
+use super::wire::{Hand, outgoing, refused, soon, task};
+use crate::house::problem;
+
+const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
+
+/// Asks with a token of the default tenant.
+async fn ask(rig: &Rig, token: &str, method: Method, path: &str, body: Value) -> (u16, Value) {
+    let request = rig.house.bare(method, path).bearer_auth(token);
+    let request = match body {
+        Value::Null => request,
+        body => request.json(&body),
+    };
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    let text = response.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+/// A token of one queue reaches no operation on another one, whatever its action, and learns
+/// nothing: what does not exist is answered like what does.
+#[tokio::test]
+async fn a_scope_of_one_queue_reaches_no_other() {
+    let rig = Rig::new().await;
+    rig.make("own").await;
+    rig.make("other").await;
+    let id = rig.enqueue("other", json!({"payload": "secret"})).await;
+    let schedule = json!({"cron": "@yearly", "queue": "other"});
+    rig.put("/v1/schedules/yearly", schedule, 201).await;
+    let document = rig.get("/openapi.json").await;
+    for action in ["produce", "work", "operate", "read", "write", "*"] {
+        let token = rig.token("default", &[&format!("queue/own:{action}")]);
+        for (path, item) in document["paths"].as_object().unwrap() {
+            let is_queue = |operation: &Value| operation["tags"][0] == "queue";
+            for method in METHODS {
+                if !item.get(method).is_some_and(is_queue) {
+                    continue;
+                }
+                check_elsewhere(&rig, &token, (method, path), &id).await;
+            }
+        }
+    }
+    assert_eq!(rig.task(&id).await["state"], "ready");
+    rig.get("/v1/schedules/yearly").await;
+    rig.close().await;
+}
+
+/// One operation, asked for what is another queue's and for what does not exist.
+async fn check_elsewhere(rig: &Rig, token: &str, (method, path): (&str, &str), id: &str) {
+    const UNKNOWN: &str = "01a1fe82-a02b-7000-84c4-000000000001";
+    let name = format!("{method} {path}");
+    let fill = |id: &str, queue: &str, schedule: &str| {
+        let path = path.replace("{id}", id).replace("{queue}", queue);
+        path.replace("{schedule}", schedule).replace("{name}", "a")
+    };
+    let method: Method = method.to_ascii_uppercase().parse().unwrap();
+    let body = if method == Method::POST || method == Method::PUT {
+        match path {
+            "/v1/schedules/{schedule}" => json!({"cron": "@yearly", "queue": "other"}),
+            "/v1/reports" => json!([]),
+            _ => json!({}),
+        }
+    } else {
+        Value::Null
+    };
+    // Lists are filtered, a stream of changes as well.
+    if ["/v1/queues", "/v1/schedules", "/v1/reports"].contains(&path) {
+        let (status, answer) = ask(rig, token, method, path, body).await;
+        assert!(status == 200 || status == 403, "{name}: {status}");
+        assert!(!answer.to_string().contains("other"), "{name}: {answer}");
+        return;
+    }
+    if path == "/v1/tasks/events" {
+        let path = format!("{path}?queue=other");
+        let (status, _) = ask(rig, token, method, &path, body).await;
+        assert_eq!(status, 403, "{name}");
+        return;
+    }
+    let there = ask(
+        rig,
+        token,
+        method.clone(),
+        &fill(id, "other", "yearly"),
+        body.clone(),
+    )
+    .await;
+    let absent = ask(rig, token, method, &fill(UNKNOWN, "nowhere", "never"), body).await;
+    // A word about a task is refused for its lease before anything else.
+    let is_refused = [400, 403, 404, 409].contains(&there.0);
+    assert!(is_refused, "{name}: {there:?}");
+    assert_eq!(there.0, absent.0, "{name}: {there:?}, {absent:?}");
+    assert_eq!(there.1["code"], absent.1["code"], "{name}");
+    if path.contains("{queue}") {
+        assert_eq!(there.0, 403, "{name}: {there:?}");
+    }
+}
+
+#[tokio::test]
+async fn each_action_allows_its_operations_and_no_other() {
+    let rig = Rig::new().await;
+    rig.make("own").await;
+    let id = rig.enqueue("own", json!({})).await;
+    let task = format!("/v1/tasks/{id}");
+    let operations = [
+        (
+            Method::POST,
+            "/v1/queues/own/tasks",
+            vec!["produce", "write", "*"],
+        ),
+        (Method::GET, task.as_str(), vec!["produce", "read", "*"]),
+        (Method::GET, "/v1/queues/own", vec!["read", "*"]),
+        (Method::GET, "/v1/queues/own/tasks", vec!["read", "*"]),
+        (
+            Method::POST,
+            "/v1/queues/own/claim",
+            vec!["work", "write", "*"],
+        ),
+        (Method::PUT, "/v1/queues/own", vec!["operate", "write", "*"]),
+        (
+            Method::POST,
+            "/v1/queues/own/pause",
+            vec!["operate", "write", "*"],
+        ),
+        (
+            Method::POST,
+            "/v1/queues/own/resume",
+            vec!["operate", "write", "*"],
+        ),
+        (
+            Method::POST,
+            "/v1/queues/own/purge",
+            vec!["operate", "write", "*"],
+        ),
+        (
+            Method::POST,
+            "/v1/queues/own/requeue-dead",
+            vec!["operate", "write", "*"],
+        ),
+        (Method::GET, "/v1/callback-key", vec![]),
+    ];
+    for scope in ["queue/own", "queue/o*"] {
+        for action in ["produce", "work", "operate", "read", "write", "*"] {
+            let token = rig.token("default", &[&format!("{scope}:{action}")]);
+            for (method, path, allowing) in &operations {
+                let body = match *method {
+                    Method::GET => Value::Null,
+                    _ => json!({}),
+                };
+                let (status, answer) = ask(&rig, &token, method.clone(), path, body).await;
+                // A purge deletes the task, which is allowed to be read all the same.
+                let is_allowed = status != 403;
+                let expected = allowing.contains(&action);
+                assert_eq!(
+                    is_allowed, expected,
+                    "{method} {path} with {action}: {answer}"
+                );
+            }
+        }
+    }
+    for (scopes, status) in [
+        (vec!["queue:operate"], 200),
+        (vec!["queue:*"], 200),
+        (vec!["admin"], 200),
+        (vec!["queue:write"], 403),
+        (vec!["queue:produce", "queue:work", "queue:read"], 403),
+    ] {
+        let token = rig.token("default", &scopes);
+        let found = ask(&rig, &token, Method::GET, "/v1/callback-key", Value::Null).await;
+        assert_eq!(found.0, status, "{scopes:?}");
+    }
+    rig.close().await;
+}
+
+/// What a call names beside its path counts as well: queues of single tasks, tasks to wait for,
+/// queues of schedules.
+#[tokio::test]
+async fn what_a_call_names_beside_its_path_is_compared() {
+    let rig = Rig::new().await;
+    rig.make("own").await;
+    rig.make("other").await;
+    let foreign = rig.enqueue("other", json!({})).await;
+    let producer = rig.token("default", &["queue/own:produce"]);
+    let tasks = "/v1/queues/own/tasks";
+    let elsewhere = json!([{"payload": 1}, {"payload": 2, "queue": "other"}]);
+    let (status, _) = ask(&rig, &producer, Method::POST, tasks, elsewhere).await;
+    assert_eq!(status, 403);
+    let chained = json!({"after": [foreign]});
+    let (status, _) = ask(&rig, &producer, Method::POST, tasks, chained).await;
+    assert_eq!(status, 404);
+    let tasks_there = rig.get(tasks).await;
+    assert_eq!(tasks_there["items"], json!([]));
+    let (status, made) = ask(&rig, &producer, Method::POST, tasks, json!({})).await;
+    assert_eq!(status, 201);
+    let chained = json!({"after": [made["id"]]});
+    let (status, _) = ask(&rig, &producer, Method::POST, tasks, chained).await;
+    assert_eq!(status, 201);
+    let operator = rig.token("default", &["queue/own:operate"]);
+    let schedule = |queue: &str| json!({"cron": "@yearly", "queue": queue});
+    rig.put("/v1/schedules/theirs", schedule("other"), 201)
+        .await;
+    for (name, queue) in [("mine", "other"), ("theirs", "own")] {
+        let path = format!("/v1/schedules/{name}");
+        let (status, _) = ask(&rig, &operator, Method::PUT, &path, schedule(queue)).await;
+        assert_eq!(status, 403, "{name} for {queue}");
+    }
+    let (status, _) = ask(
+        &rig,
+        &operator,
+        Method::PUT,
+        "/v1/schedules/mine",
+        schedule("own"),
+    )
+    .await;
+    assert_eq!(status, 201);
+    rig.close().await;
+}
+
+#[tokio::test]
+async fn grpc_compares_parts_alike() {
+    let rig = Rig::new().await;
+    rig.make("own").await;
+    rig.make("other").await;
+    rig.enqueue("other", json!({})).await;
+    let lease = rig.claim("other").await["lease"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let lease: egret_queue::model::Lease = lease.parse().unwrap();
+    let worker = rig.token("default", &["queue/own:work"]);
+    let mut client = rig.client_of(&worker).await;
+    let mut hand = Hand::begin(&mut client, "own", 1, 30_000).await;
+    hand.complete(&lease.to_bytes(), "forged");
+    let error = hand.refused(0).await;
+    assert_eq!(error.code, "lease_lost");
+    let mut foreign = Hand::open(&mut client).await;
+    foreign.send(v1::WorkRequest {
+        hello: Some(v1::Hello {
+            queues: vec!["other".to_owned()],
+            ..v1::Hello::default()
+        }),
+        ..v1::WorkRequest::default()
+    });
+    let (_, status) = foreign.end().await;
+    refused(&status.unwrap(), Code::PermissionDenied, "scope_missing");
+    let producer = rig.token("default", &["queue/own:produce"]);
+    let mut client = rig.client_of(&producer).await;
+    let (out, messages) = outgoing();
+    let mut answers = soon(client.produce(messages)).await.unwrap().into_inner();
+    out.send(v1::ProduceRequest {
+        queue: "other".to_owned(),
+        tasks: vec![task("x")],
+    })
+    .unwrap();
+    let status = soon(answers.message()).await.unwrap_err();
+    refused(&status, Code::PermissionDenied, "scope_missing");
+    let purged = client.purge_queue(v1::PurgeQueueRequest {
+        name: "own".to_owned(),
+        ..v1::PurgeQueueRequest::default()
+    });
+    refused(
+        &soon(purged).await.unwrap_err(),
+        Code::PermissionDenied,
+        "scope_missing",
+    );
+    drop(hand);
+    rig.close().await;
+}
+
+/// Every kind of open request ends with its token, and what a worker held returns to its queue.
+#[tokio::test]
+async fn open_requests_end_with_their_token() {
+    let rig = Rig::new().await;
+    rig.make("q").await;
+    rig.make("empty").await;
+    let id = rig.enqueue("q", json!({})).await;
+    let made = answered(
+        rig.ask(
+            Method::POST,
+            "/v1/tokens",
+            json!({"name": "w", "scopes": ["queue:*"], "ttl_ms": 60_000}),
+        ),
+        201,
+    )
+    .await;
+    let token = made["token"].as_str().unwrap();
+    let mut client = rig.client_of(token).await;
+    let mut hand = Hand::begin(&mut client, "q", 1, 3_600_000).await;
+    assert_eq!(hand.task().await.id, id);
+    let (_out, messages) = outgoing();
+    let mut produce = soon(client.produce(messages)).await.unwrap().into_inner();
+    let watch = soon(client.watch(v1::WatchRequest::default())).await;
+    let mut watch = watch.unwrap().into_inner();
+    let mut events = rig.house.bare(Method::GET, "/v1/tasks/events");
+    events = events.bearer_auth(token);
+    let mut events = events.send().await.unwrap();
+    assert_eq!(events.status(), StatusCode::OK);
+    assert!(events.chunk().await.unwrap().is_some());
+    let claim = rig.house.bare(Method::POST, "/v1/queues/empty/claim");
+    let claim = claim
+        .bearer_auth(token)
+        .json(&json!({"wait_ms": 60_000}))
+        .send();
+    let wait = rig
+        .house
+        .bare(Method::GET, &format!("/v1/tasks/{id}/wait?wait_ms=60000"));
+    let wait = wait.bearer_auth(token).send();
+    let end = async {
+        // Both waits are at the engine by the time that another request has been answered.
+        rig.get("/v1/queues").await;
+        rig.house.clock.advance(std::time::Duration::from_secs(60));
+    };
+    let (claimed, waited, ()) = soon(async { tokio::join!(claim, wait, end) }).await;
+    problem(claimed.unwrap(), 401, "token_expired").await;
+    problem(waited.unwrap(), 401, "token_expired").await;
+    assert!(soon(events.chunk()).await.unwrap().is_none());
+    let (_, status) = hand.end().await;
+    refused(&status.unwrap(), Code::Unauthenticated, "token_expired");
+    let status = soon(produce.message()).await.unwrap_err();
+    refused(&status, Code::Unauthenticated, "token_expired");
+    let status = soon(watch.message()).await.unwrap_err();
+    refused(&status, Code::Unauthenticated, "token_expired");
+    // The lease would have lasted an hour.
+    assert_eq!(rig.claim("q").await["id"], *id);
+    rig.close().await;
+}
