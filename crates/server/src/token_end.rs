@@ -2,7 +2,7 @@
 //!
 //! Every request passes through here, so no route can forget it. A handler that waits gets a moment
 //! to finish and is dropped then, as if its client had left; a body that is still being sent ends.
-//! What a dropped stream held is released as on a disconnect: leases return to their queues.
+//! What a dropped stream held is released as on a disconnect: tasks return when their leases end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -126,13 +126,13 @@ fn a_tenant_has_a_bound_of_its_own() {
     let tokens = bench.open();
     let of_acme = TokenRequest {
         tenant: Some("acme".to_owned()),
-        ..request(&["queue:read"])
+        ..request(&["branches:read"])
     };
     for _ in 0..TENANT_TOKENS_MAX.max {
         tokens.create(&of_acme).unwrap();
     }
     assert_eq!(code_of(tokens.create(&of_acme)), "tenant_tokens_max");
-    tokens.create(&request(&["queue:read"])).unwrap();
+    tokens.create(&request(&["branches:read"])).unwrap();
 }
 
 #[test]

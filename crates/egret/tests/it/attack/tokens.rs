@@ -106,7 +106,7 @@ async fn a_revoked_or_expired_token_ends_its_streams() {
             hello: Some(v1::Hello {
                 queues: vec!["q".to_owned()],
                 worker: "w".to_owned(),
-                lease_ms: 3_600_000,
+                lease_ms: 1_000,
             }),
             credits: 1,
             ..v1::WorkRequest::default()
@@ -135,7 +135,7 @@ async fn a_revoked_or_expired_token_ends_its_streams() {
         };
         assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
         while soon(events.chunk()).await.unwrap().is_some() {}
-        // The task that the stream held is handed to another worker, an hour before its lease ends.
+        // The task that the stream held is handed to another worker when its lease ends.
         let wait = json!({"wait_ms": 30_000});
         let (_, claimed) = target
             .ask(admin, Method::POST, "/v1/queues/q/claim", wait)
