@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tower::ServiceExt;
 
-use super::{GrpcService, unread};
+use super::{GrpcService, MESSAGE_BYTES_MAX, unread};
 use crate::observe::RequestContext;
 use crate::problem::grpc_status;
 use crate::queue::{Changes, id, patience};
@@ -29,9 +29,6 @@ use crate::tokens::TokenError;
 use produce::Produce;
 use watch::Watch;
 use work::Work;
-
-/// The largest message that is read, in bytes.
-const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
 /// Every call of the contract.
 const CALLS: &[&str] = &[
