@@ -110,8 +110,8 @@ impl Metrics {
             metrics.queries.clone(),
         );
         metrics.register_pools(registry);
-        registry.register("count", "Branches by state", metrics.states.clone());
-        registry.register("templates_count", "Templates", metrics.templates.clone());
+        registry.register("by_state", "Branches by state", metrics.states.clone());
+        registry.register("templates", "Templates", metrics.templates.clone());
         registry.register(
             "volume_size_bytes",
             "Size of the volume",
@@ -142,7 +142,7 @@ impl Metrics {
             self.pool_phases.clone(),
         );
         registry.register(
-            "pool_count",
+            "pool_branches",
             "Branches in the pools by preset and stage",
             self.pool.clone(),
         );

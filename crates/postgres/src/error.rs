@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use egret_base::{Coded, Kind};
+use tokio_postgres::error::SqlState;
 
 /// An error of the PostgreSQL underneath.
 #[derive(Debug, thiserror::Error)]
@@ -209,6 +210,9 @@ impl Coded for PostgresError {
             PostgresError::StillInUse { .. } => "postgres_still_in_use",
             PostgresError::NotRunning { .. } => "postgres_not_running",
             PostgresError::Version { .. } => "postgres_version",
+            PostgresError::Server { source, .. } if is_unknown_database(source) => {
+                "postgres_database_not_found"
+            }
             PostgresError::Server { .. } => "postgres_error",
             PostgresError::Url { .. } => "postgres_url",
             PostgresError::ManagedElsewhere { .. } => "managed_elsewhere",
@@ -226,6 +230,7 @@ impl Coded for PostgresError {
             PostgresError::Server { source, .. } if crate::retry::is_transient(source) => {
                 Kind::Unavailable
             }
+            PostgresError::Server { source, .. } if is_unknown_database(source) => Kind::NotFound,
             PostgresError::Url { .. } | PostgresError::Version { .. } => Kind::Invalid,
             PostgresError::ManagedElsewhere { .. } | PostgresError::SchemaInUse { .. } => {
                 Kind::Conflict
@@ -233,6 +238,10 @@ impl Coded for PostgresError {
             _ => Kind::Internal,
         }
     }
+}
+
+fn is_unknown_database(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::UNDEFINED_DATABASE)
 }
 
 /// The server's own message with its SQLSTATE, or the driver's with its cause.

@@ -1,5 +1,8 @@
-//! The limits: a request that is too large, or one too many, is turned away by the name
-//! of the limit it met, before any handler sees it.
+//! The limits of requests: a request that is too large, or one too many, is refused by the name of the limit,
+//! before any handler sees it.
+//!
+//! A request is admitted after its token is known. With a token it counts against the quotas of the token and its
+//! tenant; without one, for public pages, against bounds of its connection and address alone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,64 +12,83 @@ use axum::body::{Body, HttpBody};
 use axum::extract::{MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
-use tokio::sync::Semaphore;
 
 use crate::config::ServerConfig;
 use crate::error::RequestError;
-use crate::observe::RequestContext;
+use crate::grpc::speaks_grpc;
+use crate::intake::{BodyKind, IncomingBody};
+use crate::metrics::Metrics;
+use crate::observe::{Admitted, RequestContext};
+use crate::pace::PaceLimit;
+use crate::peer::Peer;
 use crate::problem::Problem;
+use crate::quota::{Holder, Permit, Quotas, Resource};
 
-/// Answered however busy the server is: whoever watches over it must not take load for death.
-const ALWAYS_ADMITTED: [&str; 7] = [
+/// Answered however busy the server is: monitoring must not take load for death.
+const ALWAYS_ADMITTED: [&str; 6] = [
     "/healthz",
     "/readyz",
     "/metrics",
     "/prometheus/-/healthy",
     "/prometheus/-/ready",
     "/grpc.health.v1.Health/Check",
-    "/grpc.health.v1.Health/Watch",
 ];
 
-/// What decides.
+/// The largest body of a request without a token: of these routes only gRPC's health service reads one.
+const PUBLIC_BODY_BYTES_MAX: usize = 4 << 10;
+
+/// Routes that are admitted in other ways than most.
+pub(crate) struct Routes {
+    /// Routes of requests that last as long as their clients want.
+    pub(crate) lasting: HashSet<String>,
+    /// Routes whose bodies have limits of their own: a gRPC stream is bounded message by message, an attachment
+    /// as it is written.
+    pub(crate) piecemeal: HashSet<String>,
+}
+
+/// Admits requests within the limits.
 pub(crate) struct Admission {
     header_bytes_max: u64,
     headers_max: u64,
     body_bytes_max: u64,
-    concurrency_max: u64,
     timeout: Duration,
     drain_timeout: Duration,
-    slots: Arc<Semaphore>,
-    streams_max: u64,
-    streams: Arc<Semaphore>,
-    /// Routes of what lasts as long as its client wants.
-    lasting: Vec<String>,
-    /// Routes whose bodies have limits of their own: what comes over a gRPC stream is bounded message by
-    /// message, an attachment as it is written.
-    piecemeal: HashSet<String>,
+    pace_limit: PaceLimit,
+    quotas: Arc<Quotas>,
+    metrics: Arc<Metrics>,
+    routes: Routes,
 }
 
 impl Admission {
     pub(crate) fn new(
         config: &ServerConfig,
-        lasting: Vec<String>,
-        piecemeal: HashSet<String>,
+        routes: Routes,
+        quotas: Arc<Quotas>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         Self {
-            piecemeal,
-            streams_max: u64::from(config.streams_max),
-            streams: Arc::new(Semaphore::new(config.streams_max as usize)),
-            lasting,
             header_bytes_max: config.header_bytes_max.bytes(),
             headers_max: u64::from(config.headers_max),
             body_bytes_max: config.body_bytes_max.bytes(),
-            concurrency_max: u64::from(config.concurrency_max),
             timeout: config.request_timeout.duration(),
             drain_timeout: config.header_timeout.duration(),
-            slots: Arc::new(Semaphore::new(config.concurrency_max as usize)),
+            pace_limit: config.pace_limit(),
+            quotas,
+            metrics,
+            routes,
         }
     }
 
-    fn check_head(&self, request: &Request) -> Result<(), RequestError> {
+    /// The size that a body may have, in bytes.
+    pub(crate) fn body_bytes_max(&self) -> u64 {
+        self.body_bytes_max
+    }
+
+    /// Checks the size of a request's head.
+    ///
+    /// # Errors
+    /// [`RequestError::HeadTooLarge`] with the limit's name.
+    pub(crate) fn check_head(&self, request: &Request) -> Result<(), RequestError> {
         let headers = request.headers();
         let count = headers.len() as u64;
         if count > self.headers_max {
@@ -97,25 +119,129 @@ impl Admission {
         Ok(())
     }
 
-    fn enter(&self, request: &Request, context: &RequestContext) -> Result<(), RequestError> {
-        let path = request.uri().path();
-        if ALWAYS_ADMITTED.contains(&path) {
-            return Ok(());
-        }
-        let route = route_of(request);
-        let (slots, limit, max) = match self.lasting.iter().any(|lasting| lasting == route) {
-            true => (&self.streams, "server.streams_max", self.streams_max),
-            false => (&self.slots, "server.concurrency_max", self.concurrency_max),
+    /// Passes a request on when it keeps every limit, with a body that cannot grow beyond its own.
+    pub(crate) async fn admit<F: Future<Output = Response>>(
+        &self,
+        request: Request,
+        context: &RequestContext,
+        pass: impl FnOnce(Request) -> F,
+    ) -> Response {
+        let request = match self.enter(request, context).await {
+            Ok(request) => request,
+            Err(error) => {
+                if let RequestError::Busy { limit, .. }
+                | RequestError::QuotaExceeded { limit, .. } = error
+                {
+                    self.metrics.count_refusal(limit);
+                }
+                return Problem::from(error).into_response();
+            }
         };
-        let permit = slots.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| RequestError::Busy { limit, max })?;
-        context.hold(permit);
-        Ok(())
+        match tokio::time::timeout(self.timeout, pass(request)).await {
+            Ok(response) => response,
+            Err(_) => Problem::from(RequestError::TimedOut {
+                timeout_ms: self.timeout.as_millis().try_into().unwrap_or(u64::MAX),
+            })
+            .into_response(),
+        }
+    }
+
+    async fn enter(
+        &self,
+        request: Request,
+        context: &RequestContext,
+    ) -> Result<Request, RequestError> {
+        let Some(caller) = context.caller() else {
+            return self.enter_public(request, context);
+        };
+        let peer = request.extensions().get::<Arc<Peer>>();
+        if let Some(peer) = peer {
+            peer.identify();
+        }
+        if ALWAYS_ADMITTED.contains(&request.uri().path()) {
+            return Ok(request);
+        }
+        let resource = if self.routes.lasting.contains(route_of(&request)) {
+            Resource::Stream
+        } else {
+            Resource::Request
+        };
+        let holder = Holder {
+            token_id: caller.token_id(),
+            tenant: caller.tenant(),
+        };
+        let permit = Arc::new(self.quotas.enter(holder, resource)?);
+        context.hold(Admitted::Holder(permit.clone()));
+        self.bound_body(request, permit).await
+    }
+
+    /// Admits a request that takes no token.
+    fn enter_public(
+        &self,
+        request: Request,
+        context: &RequestContext,
+    ) -> Result<Request, RequestError> {
+        let request = if request.body().is_end_stream() {
+            request
+        } else {
+            request.map(|body| {
+                let body = IncomingBody::new(body, BodyKind::Grpc, None, self.pace_limit);
+                Body::new(Limited::new(body, PUBLIC_BODY_BYTES_MAX))
+            })
+        };
+        let is_unmatched = request.extensions().get::<MatchedPath>().is_none();
+        if is_unmatched || ALWAYS_ADMITTED.contains(&request.uri().path()) {
+            return Ok(request);
+        }
+        if let Some(peer) = request.extensions().get::<Arc<Peer>>() {
+            context.hold(Admitted::Public(peer.enter_public()?));
+        }
+        Ok(request)
+    }
+
+    async fn bound_body(
+        &self,
+        request: Request,
+        permit: Arc<Permit>,
+    ) -> Result<Request, RequestError> {
+        // By the route, not by what a request says of itself.
+        let is_piecemeal = self.routes.piecemeal.contains(route_of(&request));
+        let size = request.body().size_hint();
+        if request.body().is_end_stream() {
+            return Ok(request);
+        }
+        if !is_piecemeal && size.lower() > self.body_bytes_max {
+            let body = request.into_body();
+            let kind = BodyKind::Piecemeal;
+            let body = IncomingBody::new(body, kind, Some(permit), self.pace_limit);
+            self.drain(body).await;
+            return Err(RequestError::BodyTooLarge {
+                max: self.body_bytes_max,
+            });
+        }
+        let kind = if !is_piecemeal {
+            BodyKind::Whole
+        } else if speaks_grpc(request.headers()) {
+            BodyKind::Grpc
+        } else {
+            BodyKind::Piecemeal
+        };
+        // A body of a stated length cannot be longer: the transport sees to it.
+        let is_limited = !is_piecemeal && size.exact().is_none();
+        let max = usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX);
+        Ok(request.map(|body| {
+            let body = IncomingBody::new(body, kind, Some(permit), self.pace_limit);
+            if is_limited {
+                Body::new(Limited::new(body, max))
+            } else {
+                Body::new(body)
+            }
+        }))
     }
 
     /// Reads away a body that is refused, up to the size a legal one may have: a connection closed
     /// on unread bytes is reset, and the answer lost with it.
-    async fn drain(&self, body: Body) {
+    async fn drain(&self, body: IncomingBody) {
         let mut body = Limited::new(
             body,
             usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX),
@@ -130,50 +256,4 @@ impl Admission {
 fn route_of(request: &Request) -> &str {
     let matched = request.extensions().get::<MatchedPath>();
     matched.map_or(request.uri().path(), MatchedPath::as_str)
-}
-
-impl Admission {
-    /// The size that a body may have, in bytes.
-    pub(crate) fn body_bytes_max(&self) -> u64 {
-        self.body_bytes_max
-    }
-
-    /// Passes a request on when it keeps every limit, with a body that cannot grow beyond its own.
-    pub(crate) async fn admit<F: Future<Output = Response>>(
-        &self,
-        request: Request,
-        context: &RequestContext,
-        pass: impl FnOnce(Request) -> F,
-    ) -> Response {
-        if let Err(error) = self.check_head(&request) {
-            return Problem::from(error).into_response();
-        }
-        // By the route, not by what a request says of itself.
-        let is_bounded = !self.piecemeal.contains(route_of(&request));
-        let max = self.body_bytes_max;
-        let size = request.body().size_hint();
-        if is_bounded && size.lower() > max {
-            // Outside the slots, so that a slow sender of too much keeps nobody else out.
-            self.drain(request.into_body()).await;
-            return Problem::from(RequestError::BodyTooLarge { max }).into_response();
-        }
-        if let Err(error) = self.enter(&request, context) {
-            return Problem::from(error).into_response();
-        }
-        // A body of a stated length cannot be longer: the transport sees to it.
-        let request = match is_bounded && size.exact().is_none() {
-            true => {
-                let limit = usize::try_from(max).unwrap_or(usize::MAX);
-                request.map(|body| Body::new(Limited::new(body, limit)))
-            }
-            false => request,
-        };
-        match tokio::time::timeout(self.timeout, pass(request)).await {
-            Ok(response) => response,
-            Err(_) => Problem::from(RequestError::TimedOut {
-                timeout_ms: self.timeout.as_millis().try_into().unwrap_or(u64::MAX),
-            })
-            .into_response(),
-        }
-    }
 }

@@ -7,6 +7,7 @@ use egret_base::Limit;
 use egret_base::settings::{Size, Span};
 
 use crate::error::ServerError;
+use crate::pace::PaceLimit;
 
 egret_base::settings! {
     /// Settings of the HTTP and gRPC door.
@@ -25,14 +26,39 @@ egret_base::settings! {
         header_bytes_max: Size = Size(32 << 10),
         /// Most headers of one request; beyond it 431.
         headers_max: u32 = 64,
-        /// Most requests at work at once over all connections; beyond it 503 with `Retry-After`.
-        concurrency_max: u32 = 512,
-        /// Most streams that last as long as their clients want, such as those of workers; beyond it 503 with
-        /// `Retry-After`. They do not count among `concurrency_max`.
-        streams_max: u32 = 16_384,
+        /// Most requests in progress at once over all connections; beyond it 503 with `Retry-After`.
+        concurrency_max: u32 = 2_048,
+        /// Most of these by one tenant; beyond it 429 with `Retry-After`.
+        concurrency_per_tenant_max: u32 = 1_024,
+        /// Most of these with one token; beyond it 429 with `Retry-After`.
+        concurrency_per_token_max: u32 = 512,
+        /// Most streams that last as long as their clients want, such as those of workers, subscriptions and long
+        /// polls; beyond it 503 with `Retry-After`. They do not count among `concurrency_max`.
+        streams_max: u32 = 32_768,
+        /// Most of these by one tenant; beyond it 429 with `Retry-After`.
+        streams_per_tenant_max: u32 = 16_384,
+        /// Most of these with one token; beyond it 429 with `Retry-After`.
+        streams_per_token_max: u32 = 12_288,
+        /// Most memory for request bodies at once, as received and as decompressed; beyond it 503 with
+        /// `Retry-After`. Bodies and messages of up to 64 KiB are not counted.
+        body_memory_max: Size = Size::mib(1024),
+        /// Most of this memory for one tenant; beyond it 503 with `Retry-After`.
+        body_memory_per_tenant_max: Size = Size::mib(512),
+        /// Most of this memory for one token; beyond it 503 with `Retry-After`. It must hold the largest body that
+        /// is accepted: see `series.decoded_bytes_max`.
+        body_memory_per_token_max: Size = Size::mib(384),
+        /// Most requests without a token in progress at once, such as those for `/docs`; beyond it 503. They do not
+        /// count among `concurrency_max`. One connection may have 16 of them.
+        public_requests_max: u32 = 1_024,
+        /// Most of these from one address (of IPv6, from one /64); beyond it 503.
+        public_requests_per_address_max: u32 = 64,
         /// Most open connections; beyond it a connection is answered 503 and closed. Egret raises its limit on
         /// open files as far as the hard limit allows, and says so at its start when that is not enough.
         connections_max: u32 = 12_000,
+        /// Most open connections from one address (of IPv6, from one /64) on which no request has shown a token
+        /// yet; beyond it the oldest of them is closed. Where `connections_max` is reached, the oldest of all such
+        /// connections is closed.
+        connections_per_address_max: u32 = 2_048,
         /// Most requests at once on one HTTP/2 connection; beyond it the client waits.
         http2_streams_max: u32 = 256,
         /// Longest time a handler may take to begin its response; beyond it 504.
@@ -40,6 +66,12 @@ egret_base::settings! {
         /// Longest time a client may take for the TLS handshake or to send a request's head; so an
         /// idle HTTP/1.1 connection is closed after it.
         header_timeout: Span = Span::secs(30),
+        /// Longest time a client may keep the server waiting, in all, for the bytes of a request's body or for room
+        /// to write a response. Every second's worth of bytes (`transfer_rate_min`) gives a second back. Beyond it
+        /// the request is answered 408, or the response is broken off.
+        transfer_timeout: Span = Span::secs(30),
+        /// Bytes per second that a client must at least send or read while the server waits for it.
+        transfer_rate_min: Size = Size(1 << 10),
         /// Longest time requests in flight get to finish when the server stops.
         shutdown_timeout: Span = Span::secs(10),
         /// Whether each request leaves a line in the log (never with its query, headers or body).
@@ -75,7 +107,46 @@ impl ServerConfig {
             ("server.header_bytes_max", self.header_bytes_max.bytes()),
             ("server.headers_max", u64::from(self.headers_max)),
             ("server.concurrency_max", u64::from(self.concurrency_max)),
+            (
+                "server.concurrency_per_tenant_max",
+                u64::from(self.concurrency_per_tenant_max),
+            ),
+            (
+                "server.concurrency_per_token_max",
+                u64::from(self.concurrency_per_token_max),
+            ),
             ("server.streams_max", u64::from(self.streams_max)),
+            (
+                "server.streams_per_tenant_max",
+                u64::from(self.streams_per_tenant_max),
+            ),
+            (
+                "server.streams_per_token_max",
+                u64::from(self.streams_per_token_max),
+            ),
+            ("server.body_memory_max", self.body_memory_max.bytes()),
+            (
+                "server.body_memory_per_tenant_max",
+                self.body_memory_per_tenant_max.bytes(),
+            ),
+            (
+                "server.body_memory_per_token_max",
+                self.body_memory_per_token_max.bytes(),
+            ),
+            (
+                "server.public_requests_max",
+                u64::from(self.public_requests_max),
+            ),
+            (
+                "server.public_requests_per_address_max",
+                u64::from(self.public_requests_per_address_max),
+            ),
+            (
+                "server.connections_per_address_max",
+                u64::from(self.connections_per_address_max),
+            ),
+            ("server.transfer_timeout", self.transfer_timeout.0),
+            ("server.transfer_rate_min", self.transfer_rate_min.bytes()),
             ("server.connections_max", u64::from(self.connections_max)),
             (
                 "server.http2_streams_max",
@@ -90,6 +161,14 @@ impl ServerConfig {
                 message: "0 would refuse every request: set at least 1".to_owned(),
             }),
             None => self.socket_address().map(|_| ()),
+        }
+    }
+
+    /// How long a client may keep the server waiting.
+    pub(crate) fn pace_limit(&self) -> PaceLimit {
+        PaceLimit {
+            timeout: self.transfer_timeout.duration(),
+            bytes_per_second: self.transfer_rate_min.bytes(),
         }
     }
 

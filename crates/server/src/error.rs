@@ -105,6 +105,29 @@ pub enum RequestError {
         /// The largest number allowed.
         max: u64,
     },
+    /// One tenant or one token has as much in progress as it may.
+    #[error("{limit} is {max} and as many are in progress: try again in a moment")]
+    QuotaExceeded {
+        /// The limit's name.
+        limit: &'static str,
+        /// The largest number allowed.
+        max: u64,
+    },
+    /// The bodies of requests in progress take as much memory as they may.
+    #[error(
+        "{limit} is {max} bytes, and bodies in progress leave too little of it: try again in a moment"
+    )]
+    BodyMemory {
+        /// The limit's name.
+        limit: &'static str,
+        /// The largest size allowed, in bytes.
+        max: u64,
+    },
+    /// The client sends its body too slowly.
+    #[error(
+        "the body came slower than server.transfer_rate_min for longer than server.transfer_timeout"
+    )]
+    BodyTooSlow,
     /// The handler took too long.
     #[error("the request took longer than server.request_timeout, which is {timeout_ms} ms")]
     TimedOut {
@@ -204,6 +227,9 @@ impl Coded for RequestError {
             RequestError::HeadTooLarge { .. } => "head_too_large",
             RequestError::BodyTooLarge { .. } => "body_too_large",
             RequestError::Busy { .. } => "server_busy",
+            RequestError::QuotaExceeded { .. } => "quota_exceeded",
+            RequestError::BodyMemory { .. } => "body_memory_exhausted",
+            RequestError::BodyTooSlow => "body_too_slow",
             RequestError::TimedOut { .. } => "request_timed_out",
             RequestError::RouteNotFound { .. } => "route_not_found",
             RequestError::MethodNotAllowed { .. } => "method_not_allowed",
@@ -222,8 +248,9 @@ impl Coded for RequestError {
     fn kind(&self) -> Kind {
         match self {
             RequestError::HeadTooLarge { .. } | RequestError::BodyTooLarge { .. } => Kind::TooLarge,
-            RequestError::Busy { .. } => Kind::Unavailable,
-            RequestError::TimedOut { .. } => Kind::TimedOut,
+            RequestError::Busy { .. } | RequestError::BodyMemory { .. } => Kind::Unavailable,
+            RequestError::QuotaExceeded { .. } => Kind::LimitReached,
+            RequestError::TimedOut { .. } | RequestError::BodyTooSlow => Kind::TimedOut,
             RequestError::RouteNotFound { .. } => Kind::NotFound,
             RequestError::TenantWithoutSeries { .. } | RequestError::TenantWithoutViews { .. } => {
                 Kind::Denied

@@ -173,14 +173,28 @@ pub(crate) async fn read_body(request: Request) -> Result<Bytes, RequestError> {
     match request.into_body().collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if is_length_limit(&error) => Err(RequestError::BodyTooLarge { max }),
-        Err(error) => Err(RequestError::BodyBroken {
-            message: egret_base::error::chain(&error),
-        }),
+        Err(error) => Err(body_failure(&error)),
     }
 }
 
-/// Reads a body that has a limit of its own. One that comes in one piece is not copied.
-pub(crate) async fn read_bounded(mut body: Body, limit: Limit) -> Result<Bytes, Problem> {
+/// Why a body could not be read to its end.
+pub(crate) fn body_failure(error: &axum::Error) -> RequestError {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<RequestError>() {
+            return error.clone();
+        }
+        cause = error.source();
+    }
+    RequestError::BodyBroken {
+        message: egret_base::error::chain(error),
+    }
+}
+
+/// Reads a body that has a limit of its own, counting its memory. One that comes in one piece is not copied.
+pub(crate) async fn read_bounded(request: Request, limit: Limit) -> Result<Bytes, Problem> {
+    let memory = BodyMemory::of(&request);
+    let mut body = request.into_body();
     let size = body.size_hint();
     if let Err(error) = limit.check(size.lower()) {
         drain(body, limit.max).await;
@@ -189,12 +203,11 @@ pub(crate) async fn read_bounded(mut body: Body, limit: Limit) -> Result<Bytes, 
     let mut first = Bytes::new();
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| RequestError::BodyBroken {
-            message: egret_base::error::chain(&error),
-        })?;
+        let frame = frame.map_err(|error| body_failure(&error))?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
+        memory.reserve(data.len() as u64)?;
         if first.is_empty() && body.is_end_stream() {
             return Ok(data);
         }
@@ -203,6 +216,7 @@ pub(crate) async fn read_bounded(mut body: Body, limit: Limit) -> Result<Bytes, 
             continue;
         }
         if whole.is_empty() {
+            // Memory that is not written to yet does not count: it is reserved as the body comes.
             whole.reserve(size.exact().unwrap_or_default() as usize);
             whole.extend_from_slice(&first);
         }
@@ -216,6 +230,25 @@ pub(crate) async fn read_bounded(mut body: Body, limit: Limit) -> Result<Bytes, 
         true => first,
         false => whole.into(),
     })
+}
+
+/// The memory that a request's body may take, counted against the quotas of its token.
+#[derive(Clone)]
+pub(crate) struct BodyMemory(Option<Arc<RequestContext>>);
+
+impl BodyMemory {
+    /// That of a request. One that was not admitted, as in a unit test, is not counted.
+    pub(crate) fn of(request: &Request) -> Self {
+        Self(request.extensions().get().cloned())
+    }
+
+    /// Counts so many bytes more, before they are allocated, until the request ends.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<(), RequestError> {
+        match &self.0 {
+            Some(context) => context.reserve_body(bytes),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Reads away the rest of a body that is refused, up to the size a legal one may have: a connection closed

@@ -16,7 +16,6 @@ use egret_base::lifecycle::Readiness;
 use futures_util::Stream;
 use futures_util::stream;
 use http::{HeaderMap, header};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -26,7 +25,10 @@ use tower::ServiceExt;
 
 use crate::server::Doors;
 
-/// An engine's gRPC service: its router and the scopes of its calls.
+/// The largest message that is read, in bytes.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
+
+/// An engine's gRPC service: its router, and what each of its calls needs of a caller's token.
 pub struct GrpcService {
     pub(crate) router: Router,
     /// The scopes of each call's path, of which a caller has one.
@@ -47,16 +49,9 @@ pub(crate) const HEALTH_ROUTE: &str = "/grpc.health.v1.Health/{*rest}";
 /// How often a watched status is looked at.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Most watches at once; they are open to all and last, so they have a bound of their own.
-const WATCHES_MAX: usize = 64;
-
 /// The health service as an axum router.
 pub(crate) fn health(doors: Arc<Doors>, stopping: CancellationToken) -> Router {
-    let probe = Probe {
-        doors,
-        stopping,
-        watches: Arc::new(Semaphore::new(WATCHES_MAX)),
-    };
+    let probe = Probe { doors, stopping };
     let service = HealthServer::new(probe)
         .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new));
     Router::new().route_service(HEALTH_ROUTE, service)
@@ -66,7 +61,6 @@ pub(crate) fn health(doors: Arc<Doors>, stopping: CancellationToken) -> Router {
 struct Probe {
     doors: Arc<Doors>,
     stopping: CancellationToken,
-    watches: Arc<Semaphore>,
 }
 
 impl Probe {
@@ -129,14 +123,10 @@ impl Health for Probe {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let place = self.watches.clone().try_acquire_owned().map_err(|_| {
-            let message = format!("{WATCHES_MAX} watches are open: use Check, or come again later");
-            Status::resource_exhausted(message)
-        })?;
-        let start = (self.clone(), request.into_inner().service, None, place);
-        let statuses = stream::unfold(start, |(probe, service, last, place)| async move {
+        let start = (self.clone(), request.into_inner().service, None);
+        let statuses = stream::unfold(start, |(probe, service, last)| async move {
             let status = probe.next_status(&service, last).await?;
-            Some((Ok(answer(status)), (probe, service, Some(status), place)))
+            Some((Ok(answer(status)), (probe, service, Some(status))))
         });
         Ok(Response::new(Box::pin(statuses)))
     }

@@ -3,6 +3,7 @@
 //! When told to stop it accepts no more, lets requests in flight finish for a while, then closes
 //! what is left.
 
+use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,9 +11,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::response::IntoResponse;
+use http::Version;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
@@ -26,6 +28,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ServerConfig;
 use crate::error::{RequestError, ServerError};
 use crate::metrics::Metrics;
+use crate::outgoing::{OutgoingBody, StreamExecutor, TimedStream};
+use crate::peer::{Peer, Peers};
 use crate::problem::Problem;
 
 /// Connections beyond `connections_max` that are still told why they are refused; any further
@@ -41,8 +45,16 @@ const HYPER_HEADERS_MAX: usize = 100;
 /// How long to rest when the system cannot give a connection, e.g. for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often an HTTP/2 client that says nothing is asked whether it is still there.
+/// How often an HTTP/2 client that sends nothing is asked whether it is still there.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long such a client has to answer.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Resets before a request has been looked at, in multiples of the streams of a connection. A client that
+/// cancels all its requests at once sends as many resets as it has streams, and then opens new ones; h2's default
+/// of 20 would end its connection. A flood of resets costs no more than that: their requests are never begun.
+const PENDING_RESETS_PER_STREAM: usize = 2;
 
 /// Everything needed to serve, before the port is taken.
 pub(crate) struct Listener {
@@ -60,6 +72,7 @@ pub(crate) struct Bound {
     accepted: Arc<Accepted>,
     slots: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
+    peers: Arc<Peers>,
 }
 
 /// What every connection's task needs.
@@ -68,7 +81,7 @@ struct Accepted {
     refusing: Router,
     tls: Option<TlsAcceptor>,
     metrics: Arc<Metrics>,
-    protocol: auto::Builder<TokioExecutor>,
+    config: ServerConfig,
     header_timeout: Duration,
 }
 
@@ -108,13 +121,14 @@ impl Listener {
             shutdown_timeout: self.config.shutdown_timeout.duration(),
             slots: Arc::new(Semaphore::new(connections_max as usize)),
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            peers: Peers::new(&self.config),
             accepted: Arc::new(Accepted {
-                protocol: protocol(&self.config),
                 router: self.router,
                 refusing: refusing(u64::from(connections_max)),
                 tls: self.tls,
                 metrics: self.metrics,
                 header_timeout: self.config.header_timeout.duration(),
+                config: self.config,
             }),
         })
     }
@@ -134,7 +148,10 @@ impl Bound {
             tokio::select! {
                 () = stopping.cancelled() => break,
                 accepted = self.socket.accept() => match accepted {
-                    Ok((stream, _)) => self.take(stream, &mut connections, graceful.watcher()),
+                    Ok((stream, address)) => {
+                        let client = Client { stream, address };
+                        self.take(client, &mut connections, graceful.watcher());
+                    }
                     Err(error) => self.accept_failed(&error).await,
                 },
                 // Reaped as they end, so that the set holds open connections only.
@@ -154,16 +171,32 @@ impl Bound {
         connections.shutdown().await;
     }
 
-    fn take(&self, stream: TcpStream, connections: &mut JoinSet<()>, watcher: Watcher) {
+    fn take(&self, client: Client, connections: &mut JoinSet<()>, watcher: Watcher) {
         let accepted = self.accepted.clone();
+        let limit = "server.connections_max";
         if let Ok(slot) = self.slots.clone().try_acquire_owned() {
+            let peer = self.peers.register(client.address.ip());
             connections.spawn(async move {
-                accepted.serve(stream, watcher).await;
+                accepted.serve(client, watcher, peer).await;
                 drop(slot);
             });
-        } else if let Ok(slot) = self.refusals.clone().try_acquire_owned() {
+        } else if self.peers.evict_oldest() {
+            accepted.metrics.count_refusal(limit);
+            let slots = self.slots.clone();
+            let peers = self.peers.clone();
             connections.spawn(async move {
-                accepted.refuse(stream, watcher).await;
+                // The evicted connection ends at once, and its slot is free then.
+                let freed = tokio::time::timeout(accepted.header_timeout, slots.acquire_owned());
+                if let Ok(Ok(slot)) = freed.await {
+                    let peer = peers.register(client.address.ip());
+                    accepted.serve(client, watcher, peer).await;
+                    drop(slot);
+                }
+            });
+        } else if let Ok(slot) = self.refusals.clone().try_acquire_owned() {
+            accepted.metrics.count_refusal(limit);
+            connections.spawn(async move {
+                accepted.refuse(client, watcher).await;
                 drop(slot);
             });
         }
@@ -183,51 +216,87 @@ impl Bound {
     }
 }
 
+/// A connection that was accepted.
+struct Client {
+    stream: TcpStream,
+    address: SocketAddr,
+}
+
 impl Accepted {
-    async fn serve(&self, stream: TcpStream, watcher: Watcher) {
+    /// Serves a connection until it ends or must make room for another.
+    async fn serve(&self, client: Client, watcher: Watcher, peer: Arc<Peer>) {
         let _open = self.metrics.connection_open();
-        self.converse(stream, watcher, &self.router).await;
+        let evicted = peer.clone();
+        tokio::select! {
+            () = self.converse(client, watcher, &self.router, Some(peer)) => {}
+            () = evicted.evicted() => {
+                tracing::debug!("a connection without a token was closed to make room for another");
+            }
+        }
     }
 
     /// Answers a connection too many, for at most as long as its head may take.
-    async fn refuse(&self, stream: TcpStream, watcher: Watcher) {
-        let answer = self.converse(stream, watcher, &self.refusing);
+    async fn refuse(&self, client: Client, watcher: Watcher) {
+        let answer = self.converse(client, watcher, &self.refusing, None);
         // Whether it listened or not, it is closed now.
         let _ = tokio::time::timeout(self.header_timeout, answer).await;
     }
 
-    async fn converse(&self, stream: TcpStream, watcher: Watcher, router: &Router) {
-        // A response is one small write; waiting for more to send would only delay it.
-        if let Err(error) = stream.set_nodelay(true) {
+    async fn converse(
+        &self,
+        client: Client,
+        watcher: Watcher,
+        router: &Router,
+        peer: Option<Arc<Peer>>,
+    ) {
+        // A response is one small write; waiting for more to send would only delay it. A client that has vanished
+        // while it waits for an answer is noticed by the kernel.
+        let prepared = client.stream.set_nodelay(true).and_then(|()| {
+            Ok(rustix::net::sockopt::set_socket_keepalive(
+                &client.stream,
+                true,
+            )?)
+        });
+        if let Err(error) = prepared {
             tracing::debug!(%error, "the connection was gone before it began");
             return;
         }
+        let stream = TimedStream::new(client.stream, self.config.pace_limit());
         let Some(tls) = &self.tls else {
-            return self.speak(stream, watcher, router).await;
+            return self.speak(stream, watcher, router, peer).await;
         };
         match tokio::time::timeout(self.header_timeout, tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.speak(stream, watcher, router).await,
+            Ok(Ok(stream)) => self.speak(stream, watcher, router, peer).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took longer than server.header_timeout"),
         }
     }
 
-    async fn speak<S>(&self, stream: S, watcher: Watcher, router: &Router)
+    async fn speak<S>(&self, stream: S, watcher: Watcher, router: &Router, peer: Option<Arc<Peer>>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let spoken = CancellationToken::new();
         let heard = spoken.clone();
+        let executor = StreamExecutor::new(self.config.pace_limit());
+        let streams = executor.clone();
         let router = TowerToHyperService::new(router.clone());
-        let service = service_fn(move |request: http::Request<Incoming>| {
+        let service = service_fn(move |mut request: http::Request<Incoming>| {
             if !heard.is_cancelled() {
                 heard.cancel();
             }
-            router.call(request)
+            if let Some(peer) = &peer {
+                request.extensions_mut().insert(peer.clone());
+            }
+            let progress = (request.version() == Version::HTTP_2).then(|| streams.announce());
+            let response = router.call(request);
+            async move {
+                let response = response.await?;
+                Ok::<_, Infallible>(response.map(|body| OutgoingBody::new(body, progress)))
+            }
         });
-        let connection = self
-            .protocol
-            .serve_connection(TokioIo::new(stream), service);
+        let protocol = protocol(&self.config, executor);
+        let connection = protocol.serve_connection(TokioIo::new(stream), service);
         tokio::select! {
             // What a client did wrong on the wire it has been told there.
             ended = watcher.watch(connection) => if let Err(error) = ended {
@@ -252,10 +321,10 @@ async fn silence(spoken: CancellationToken, limit: Duration) {
 }
 
 /// Both HTTP versions, with hyper's own limits a step above ours: ours answer with a problem.
-fn protocol(config: &ServerConfig) -> auto::Builder<TokioExecutor> {
+fn protocol(config: &ServerConfig, executor: StreamExecutor) -> auto::Builder<StreamExecutor> {
     let head_max = usize::try_from(config.header_bytes_max.bytes()).unwrap_or(usize::MAX);
     let head_buffer = head_max.saturating_mul(2).max(HEAD_BUFFER_MIN);
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(executor);
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -269,6 +338,10 @@ fn protocol(config: &ServerConfig) -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .max_pending_accept_reset_streams(
+            config.http2_streams_max as usize * PENDING_RESETS_PER_STREAM,
+        )
         .max_concurrent_streams(config.http2_streams_max)
         .max_header_list_size(u32::try_from(head_buffer).unwrap_or(u32::MAX));
     builder

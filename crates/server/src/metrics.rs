@@ -4,9 +4,10 @@
 
 mod exposition;
 mod process;
+mod quotas;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -18,6 +19,9 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use egret_base::Timestamp;
+
+use crate::quota::Quotas;
+use quotas::QuotaUse;
 
 pub use exposition::Exposition;
 
@@ -40,6 +44,11 @@ struct RouteLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    limit: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ComponentLabels {
     component: &'static str,
 }
@@ -53,6 +62,7 @@ pub struct Metrics {
     request_duration: Family<RouteLabels, Histogram>,
     requests_in_flight: Gauge,
     connections_open: Gauge,
+    refusals: Family<RefusalLabels, Counter>,
     components: Family<ComponentLabels, Seconds>,
 }
 
@@ -67,6 +77,7 @@ impl Metrics {
             request_duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
             requests_in_flight: Gauge::default(),
             connections_open: Gauge::default(),
+            refusals: Family::default(),
             components: Family::default(),
         };
         metrics.register(|registry| metrics.register_own(registry, version, started_at));
@@ -95,6 +106,11 @@ impl Metrics {
             self.connections_open.clone(),
         );
         registry.register(
+            "egret_http_refusals",
+            "Requests and connections refused or closed for want of room, by the limit that was reached",
+            self.refusals.clone(),
+        );
+        registry.register(
             "egret_component_seconds",
             "Time spent in each named component",
             self.components.clone(),
@@ -110,6 +126,16 @@ impl Metrics {
     /// Lets a part register its metrics.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Shows what requests in progress hold.
+    pub(crate) fn observe_quotas(&self, quotas: Arc<Quotas>) {
+        self.register(|registry| registry.register_collector(Box::new(QuotaUse(quotas))));
+    }
+
+    /// Counts a request that was refused for want of room.
+    pub(crate) fn count_refusal(&self, limit: &'static str) {
+        self.refusals.get_or_create(&RefusalLabels { limit }).inc();
     }
 
     /// The counter of time spent in the component of this name, e.g. `server.authorize`.

@@ -15,7 +15,6 @@ use egret_base::{Clock, Entropy};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use hyper::body::Body as HttpBody;
-use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
 use crate::access::Caller;
@@ -23,7 +22,9 @@ use crate::error::RequestError;
 use crate::grpc::speaks_grpc;
 use crate::http::series;
 use crate::metrics::{Counted, Metrics};
+use crate::peer::PublicPermit;
 use crate::problem::Problem;
+use crate::quota::Permit;
 use crate::unread::Unread;
 use crate::watched::{Watch, Watched};
 
@@ -56,7 +57,7 @@ pub struct RequestContext {
     id: String,
     body_bytes_max: u64,
     caller: OnceLock<Caller>,
-    permit: OnceLock<OwnedSemaphorePermit>,
+    permit: OnceLock<Admitted>,
 }
 
 impl RequestContext {
@@ -80,10 +81,28 @@ impl RequestContext {
         let _ = self.caller.set(caller);
     }
 
-    /// Keeps a permit until the response's last byte.
-    pub(crate) fn hold(&self, permit: OwnedSemaphorePermit) {
-        let _ = self.permit.set(permit);
+    /// Keeps what a request was admitted by until the response's last byte.
+    pub(crate) fn hold(&self, admitted: Admitted) {
+        // A request is admitted once.
+        let _ = self.permit.set(admitted);
     }
+
+    /// Counts memory for the request's body, before it is allocated. Of a request without a token none is read.
+    pub(crate) fn reserve_body(&self, bytes: u64) -> Result<(), RequestError> {
+        match self.permit.get() {
+            Some(Admitted::Holder(permit)) => permit.reserve_body(bytes),
+            Some(Admitted::Public(_)) | None => Ok(()),
+        }
+    }
+}
+
+/// What a request in progress counts against.
+#[derive(Debug)]
+pub(crate) enum Admitted {
+    /// The quotas of its token.
+    Holder(Arc<Permit>),
+    /// The bounds of its connection and address.
+    Public(#[expect(dead_code, reason = "held until it is dropped")] PublicPermit),
 }
 
 /// What it needs.
@@ -246,7 +265,7 @@ impl Asked {
             tracing::error!(
                 request_id = id,
                 code = problem.code,
-                detail = problem.detail,
+                detail = problem.logged_detail(),
                 "request failed"
             );
         }

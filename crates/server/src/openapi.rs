@@ -4,6 +4,8 @@
 //! security scheme and the error responses; and from it comes what each operation needs of its
 //! caller (`access.rs`).
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -13,6 +15,7 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
 use crate::access::{PartPlace, Requirement, Requirements};
 use crate::error::ServerError;
+use crate::http::series::{ERROR_TYPES, is_prometheus};
 use crate::problem::{PROBLEM_JSON, Problem};
 use crate::tokens::{ADMIN, Tokens};
 
@@ -65,6 +68,7 @@ impl Document {
         add_components(&mut document);
         let mut requirements = Requirements::default();
         let (mut lasting, mut piecemeal) = (Vec::new(), Vec::new());
+        let mut operation_ids = HashSet::new();
         let paths = document["paths"].as_object_mut();
         for (path, item) in paths.into_iter().flatten() {
             for (method, operation) in item.as_object_mut().into_iter().flatten() {
@@ -79,7 +83,10 @@ impl Document {
                     operation[HOST_WIDE] = true.into();
                 }
                 add_error_responses(operation, &requirement);
-                name_apart(operation, &method);
+                if is_prometheus(path) {
+                    document_prometheus_errors(operation);
+                }
+                name_apart(operation, &method, &mut operation_ids);
                 check_scopes(&requirement, &method, path, tokens)?;
                 requirements.insert(path, method, requirement);
                 if operation[LASTING] == true {
@@ -152,6 +159,56 @@ fn add_components(document: &mut Value) {
         let content = json!({PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}});
         let response = json!({"description": description, "content": content});
         responses.insert(name.to_owned(), response);
+        let response = json!({"description": description, "content": prometheus_error()});
+        responses.insert(format!("{PROMETHEUS}{name}"), response);
+    }
+    object_at_map(components, "schemas").insert(
+        PROMETHEUS_ERROR.to_owned(),
+        json!({
+            "type": "object",
+            "description": "An error as Prometheus answers it.",
+            "required": ["status", "errorType", "error"],
+            "properties": {
+                "status": {"type": "string", "enum": ["error"]},
+                "errorType": {"type": "string", "description": "What kind of error it is.", "enum": ERROR_TYPES},
+                "error": {"type": "string", "description": "What failed, with which value, and what to do."},
+            },
+        }),
+    );
+}
+
+/// Begins the names of responses whose errors are Prometheus's.
+const PROMETHEUS: &str = "Prometheus";
+
+/// The name of their schema.
+const PROMETHEUS_ERROR: &str = "PrometheusError";
+
+fn prometheus_error() -> Value {
+    json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{PROMETHEUS_ERROR}")}}})
+}
+
+/// Replaces problems by what the routes below `/prometheus` answer instead.
+fn document_prometheus_errors(operation: &mut Value) {
+    let responses = operation["responses"].as_object_mut();
+    for (_, response) in responses.into_iter().flatten() {
+        if let Some(name) = response["$ref"]
+            .as_str()
+            .and_then(|text| text.rsplit('/').next())
+        {
+            let reference = format!("#/components/responses/{PROMETHEUS}{name}");
+            *response = json!({"$ref": reference});
+            continue;
+        }
+        let contents = response["content"].as_object();
+        let is_problem = contents.is_some_and(|contents| {
+            let problem = "#/components/schemas/Problem";
+            contents
+                .values()
+                .any(|content| content["schema"]["$ref"] == problem)
+        });
+        if is_problem {
+            response["content"] = prometheus_error();
+        }
     }
 }
 
@@ -238,12 +295,24 @@ fn part_place(path: &str, operation: &Value, any_of: &[String]) -> PartPlace {
         .map_or(PartPlace::Nowhere, PartPlace::Segment)
 }
 
-/// What may be asked with GET or by a form is one handler with one name; the operations need two.
-fn name_apart(operation: &mut Value, method: &Method) {
+/// A handler that takes several methods has one name; its operations need one each. The first method has the
+/// handler's own.
+fn name_apart(operation: &mut Value, method: &Method, taken: &mut HashSet<String>) {
     let name = operation["operationId"].as_str().unwrap_or_default();
-    if operation[BY_FORM] == true && *method == Method::POST {
-        operation["operationId"] = format!("{name}ByForm").into();
-    }
+    let name = if operation[BY_FORM] == true && *method == Method::POST {
+        format!("{name}ByForm")
+    } else if taken.contains(name) {
+        let method = method.as_str();
+        format!(
+            "{name}By{}{}",
+            &method[..1],
+            method[1..].to_ascii_lowercase()
+        )
+    } else {
+        name.to_owned()
+    };
+    taken.insert(name.clone());
+    operation["operationId"] = name.into();
 }
 
 fn check_scopes(

@@ -3,6 +3,8 @@
 //! Anything [`Coded`] becomes a [`Problem`]. A handler returns it without knowing the request; the
 //! outermost layer (`observe.rs`) adds the request id and renders it for the protocol asked for.
 
+mod paths;
+
 use axum::response::{IntoResponse, Response};
 use egret_base::{Coded, Kind};
 use http::{HeaderValue, StatusCode, header};
@@ -54,6 +56,10 @@ pub struct Problem {
     #[serde(skip)]
     #[schema(ignore)]
     grpc_code: Option<tonic::Code>,
+    /// What failed, with paths of the host: for the log, where `detail` leaves them out.
+    #[serde(skip)]
+    #[schema(ignore)]
+    logged_detail: Option<String>,
 }
 
 /// The HTTP status of an error's kind.
@@ -92,18 +98,28 @@ pub fn grpc_code(kind: Kind) -> tonic::Code {
 
 /// The gRPC status of an error; its code travels in the metadata `egret-code`.
 pub fn grpc_status(error: &dyn Coded) -> tonic::Status {
-    Problem::of(error).to_grpc_status()
+    let problem = Problem::of(error);
+    if let Some(detail) = &problem.logged_detail {
+        tracing::error!(code = problem.code, detail, "call failed");
+    }
+    problem.to_grpc_status()
 }
 
 impl Problem {
     /// The problem of an error, with the messages of its sources.
     pub fn of(error: &dyn Coded) -> Self {
-        let mut problem = Self::new(
-            http_status(error.kind()),
-            error.code(),
-            egret_base::error::chain(error),
-            error.retryable(),
-        );
+        let status = http_status(error.kind());
+        let whole = egret_base::error::chain(error);
+        // The caller's own mistakes hold the caller's own words, which may look like paths.
+        let shown = if status.is_server_error() {
+            paths::redact(&whole)
+        } else {
+            whole.clone()
+        };
+        let mut problem = Self::new(status, error.code(), shown, error.retryable());
+        if problem.detail != whole {
+            problem.logged_detail = Some(whole);
+        }
         problem.grpc_code = Some(grpc_code(error.kind()));
         problem
     }
@@ -126,7 +142,13 @@ impl Problem {
             retry_after_seconds: (waits && retryable).then_some(RETRY_AFTER_SECONDS),
             extensions: Map::new(),
             grpc_code: None,
+            logged_detail: None,
         }
+    }
+
+    /// What failed, as the log has it.
+    pub(crate) fn logged_detail(&self) -> &str {
+        self.logged_detail.as_deref().unwrap_or(&self.detail)
     }
 
     /// What is said while everything stops.
@@ -207,6 +229,7 @@ impl<E: Coded> From<E> for Problem {
         // The statuses that RFC 9110 and RFC 6585 have for these are finer than their kinds.
         let status = match any.downcast_ref::<RequestError>() {
             Some(RequestError::HeadTooLarge { .. }) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Some(RequestError::BodyTooSlow) => StatusCode::REQUEST_TIMEOUT,
             Some(RequestError::MethodNotAllowed { .. }) => StatusCode::METHOD_NOT_ALLOWED,
             Some(RequestError::ContentType { .. } | RequestError::MediaType { .. }) => {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE

@@ -14,6 +14,7 @@ mod cancels;
 mod client;
 mod config;
 mod directory;
+mod handshakes;
 mod metrics;
 mod negotiation;
 mod relay;
@@ -28,7 +29,7 @@ pub use route::Route;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use egret_base::Entropy;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
@@ -39,6 +40,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use cancels::Cancels;
+use handshakes::Handshakes;
 use metrics::{Cause, Metrics};
 
 /// How long sessions get to send their last message once their time is up.
@@ -47,7 +49,7 @@ const LAST_MESSAGE_TIME: Duration = Duration::from_secs(1);
 /// How long accepting pauses when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many connections beyond `proxy.handshakes_max` are told so at once; further ones are closed
+/// How many connections beyond `proxy.handshakes_max` or `proxy.connections_per_address_max` are told so at once; further ones are closed
 /// without a word.
 const REFUSING_MAX: usize = 64;
 
@@ -70,12 +72,10 @@ struct Shared {
     directory: Arc<dyn Directory>,
     tls: Option<TlsAcceptor>,
     entropy: Arc<dyn Entropy>,
-    /// Makes the salts of roles that do not exist.
-    mock_secret: [u8; 32],
     metrics: Metrics,
     cancels: Arc<Cancels>,
     sessions: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
+    handshakes: Arc<Handshakes>,
     refusing: Arc<Semaphore>,
     ending: watch::Sender<Ending>,
 }
@@ -97,17 +97,14 @@ impl Proxy {
         entropy: Arc<dyn Entropy>,
         registry: &mut Registry,
     ) -> Self {
-        let mut mock_secret = [0; 32];
-        entropy.fill(&mut mock_secret);
         let shared = Shared {
             directory,
             tls: tls.map(negotiation::acceptor),
             entropy,
-            mock_secret,
             metrics: Metrics::register(registry),
             cancels: Arc::default(),
             sessions: Arc::new(Semaphore::new(config.sessions_max as usize)),
-            handshakes: Arc::new(Semaphore::new(config.handshakes_max as usize)),
+            handshakes: Handshakes::new(&config),
             refusing: Arc::new(Semaphore::new(REFUSING_MAX)),
             ending: watch::Sender::new(Ending::Open),
             config,
@@ -227,12 +224,15 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, tasks: TaskTracker) 
 
 /// Starts the connection's task, or one that only refuses when too many are still unauthenticated.
 fn admit(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, tasks: &TaskTracker) {
-    if let Ok(permit) = shared.handshakes.clone().try_acquire_owned() {
-        tasks.spawn(client::serve(shared.clone(), stream, peer, permit));
-        return;
-    }
-    let max = shared.config.handshakes_max;
-    let refusal = Refusal::too_many("connections wait for authentication", "handshakes_max", max);
+    let limit = match shared.handshakes.begin(peer.ip(), Instant::now()) {
+        Ok(handshake) => {
+            tasks.spawn(client::serve(shared.clone(), stream, peer, handshake));
+            return;
+        }
+        Err(limit) => limit,
+    };
+    let waiting = "connections wait for authentication";
+    let refusal = Refusal::too_many(waiting, limit.setting, limit.max);
     shared.metrics.refused(Cause::HandshakesMax);
     if let Ok(permit) = shared.refusing.clone().try_acquire_owned() {
         tasks.spawn(async move {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_base::{Clock, Entropy, Timestamp};
 use http::Method;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::access::{Gate, Requirement, Requirements};
-use crate::admit::Admission;
+use crate::admit::{Admission, Routes};
 use crate::config::ServerConfig;
 use crate::error::ServerError;
 use crate::grpc::GrpcService;
@@ -27,6 +27,8 @@ use crate::listener::Listener;
 use crate::metrics::Metrics;
 use crate::observe::{Observer, observe};
 use crate::openapi::Document;
+use crate::problem::Problem;
+use crate::quota::Quotas;
 use crate::token_end::until_token_ends;
 use crate::tokens::Tokens;
 use crate::{grpc, http as routes, tls};
@@ -84,6 +86,7 @@ pub(crate) struct Doors {
     pub(crate) sections: BTreeMap<&'static str, StatusSection>,
     pub(crate) profile_duration_max: Duration,
     others: ReadinessProbe,
+    quotas: Arc<Quotas>,
     open: AtomicBool,
 }
 
@@ -96,10 +99,14 @@ impl Doors {
     }
 
     fn own_readiness(&self) -> Readiness {
-        if self.open.load(Ordering::Acquire) {
-            Readiness::Ready
-        } else {
-            Readiness::NotReady("the server is not open".to_owned())
+        if !self.open.load(Ordering::Acquire) {
+            return Readiness::NotReady("the server is not open".to_owned());
+        }
+        match self.quotas.exhausted() {
+            Some((limit, max)) => Readiness::NotReady(format!(
+                "{limit} is {max} and as much is in progress: further requests are refused"
+            )),
+            None => Readiness::Ready,
         }
     }
 }
@@ -150,6 +157,8 @@ impl Builder {
             tracing::warn!(%address, "tokens will cross the network unencrypted: set server.tls_certificate and server.tls_key");
         }
         let deps = self.deps;
+        let quotas = Quotas::new(&self.config);
+        deps.metrics.observe_quotas(quotas.clone());
         let doors = Arc::new(Doors {
             build: deps.build,
             started_at: deps.clock.now(),
@@ -159,6 +168,7 @@ impl Builder {
             sections: self.sections,
             profile_duration_max: self.config.profile_duration_max.duration(),
             others: deps.readiness,
+            quotas,
             open: AtomicBool::new(false),
         });
         let observer = Observer::new(
@@ -207,13 +217,14 @@ fn layered(
     let Document {
         json,
         mut requirements,
-        mut lasting,
+        lasting,
         piecemeal,
     } = Document::complete(&api, doors.build.version, &doors.tokens)?;
     for path in routes::DOCS_ASSETS {
         requirements.insert(path, Method::GET, Requirement::Public);
     }
     requirements.insert(grpc::HEALTH_ROUTE, Method::POST, Requirement::Public);
+    let mut lasting: HashSet<String> = lasting.into_iter().collect();
     let mut piecemeal: HashSet<String> = piecemeal.into_iter().collect();
     piecemeal.insert(grpc::HEALTH_ROUTE.to_owned());
     let mut calls = grpc::health(doors.clone(), services.stopping);
@@ -238,7 +249,12 @@ fn layered(
         .layer(from_fn_with_state(
             Arc::new(Entrance {
                 observer: Arc::new(observer),
-                admission: Admission::new(config, lasting, piecemeal),
+                admission: Admission::new(
+                    config,
+                    Routes { lasting, piecemeal },
+                    doors.quotas.clone(),
+                    doors.metrics.clone(),
+                ),
                 gate,
             }),
             enter,
@@ -267,10 +283,14 @@ async fn enter(
     let route = path.clone();
     let max = admission.body_bytes_max();
     observe(observer, route, max, request, async |request, context| {
-        let pass = async |request| match gate.refuse(path.as_ref(), &request, &context) {
-            None => until_token_ends(context.caller().cloned(), next.run(request)).await,
-            Some(refusal) => refusal,
-        };
+        if let Err(error) = admission.check_head(&request) {
+            return Problem::from(error).into_response();
+        }
+        // Before anything is held for the request: a client without a token takes nothing from the others.
+        if let Some(refusal) = gate.refuse(path.as_ref(), &request, &context) {
+            return refusal;
+        }
+        let pass = async |request| until_token_ends(context.caller().cloned(), next.run(request)).await;
         admission.admit(request, &context, pass).await
     })
     .await

@@ -277,6 +277,10 @@ impl Inner {
             });
         }
         let gate = self.templates_gate.read().await;
+        if let Some(id) = to {
+            // Before its files are looked at: one that is unknown has none.
+            self.template(id, &branch.tenant)?;
+        }
         self.check_room_for(&self.paths.template(to.unwrap_or(branch.template)))
             .await?;
         if let Some(id) = to {

@@ -127,15 +127,25 @@ impl Branches {
     /// A branch, and what checks the password of its role; wakes nothing.
     ///
     /// # Errors
-    /// [`BranchesError::NotFound`], [`BranchesError::Expired`].
+    /// [`BranchesError::NotFound`].
     pub async fn verifier(
         &self,
         tenant: &str,
         name: &BranchName,
     ) -> Result<(BranchId, Arc<Verifier>), BranchesError> {
+        // Whether its time is over is told when the password is proved: see `attach_client`.
         let branch = self.inner.find(tenant, name)?;
-        self.inner.check_lifetime(&branch)?;
         Ok((branch.id, self.inner.verifier_of(branch.id).await?))
+    }
+
+    /// A verifier that no password fits, in place of that of a branch or role that does not exist; always the same
+    /// for the same `identity`.
+    ///
+    /// # Errors
+    /// [`BranchesError::Stopping`] when the engine is not running.
+    pub fn decoy_verifier(&self, identity: &str) -> Result<Verifier, BranchesError> {
+        let key = self.inner.started()?.secret.decoy_key();
+        Ok(Verifier::mock(&key, identity, SCRAM_ITERATIONS))
     }
 
     /// The server of a branch: wakes it when it is suspended, waits while it starts or is reset.

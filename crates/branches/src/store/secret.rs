@@ -52,6 +52,14 @@ impl Secret {
         self.derive("salt", id)[..16].to_vec()
     }
 
+    /// What verifiers of branches that do not exist are derived from.
+    pub fn decoy_key(&self) -> [u8; 32] {
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(b"egret/decoy");
+        mac.finalize().into_bytes().into()
+    }
+
     fn derive(&self, purpose: &str, id: BranchId) -> Vec<u8> {
         let mut mac =
             Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");

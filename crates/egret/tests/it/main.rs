@@ -16,6 +16,7 @@ mod idle;
 mod outbox;
 mod place;
 mod pools;
+mod published;
 mod queue;
 mod queue_clients;
 mod series;

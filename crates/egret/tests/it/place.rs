@@ -122,10 +122,25 @@ impl Place {
 
     /// What the server answers to a GET without a token: status line, headers and body.
     pub fn get(&self, path: &str) -> String {
+        self.get_with_head(path, "")
+    }
+
+    /// What it answers to a GET with this token.
+    pub fn get_with_token(&self, path: &str, token: &str) -> String {
+        self.get_with_head(path, &format!("authorization: Bearer {token}\r\n"))
+    }
+
+    /// The administrator's token.
+    pub fn admin_token(&self) -> String {
+        let text = std::fs::read_to_string(self.data_dir().join("admin.token")).unwrap();
+        text.trim().to_owned()
+    }
+
+    fn get_with_head(&self, path: &str, head: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.ports[0])).unwrap();
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nhost: egret\r\nconnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nhost: egret\r\n{head}connection: close\r\n\r\n"
         )
         .unwrap();
         let mut answer = String::new();

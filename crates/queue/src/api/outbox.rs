@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_postgres::databases::is_gone;
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::{Databases, DatabasesError, PostgresError};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, watch};
@@ -109,7 +110,8 @@ impl Outbox {
         let mut client = self.inner.databases.client(&database).await?;
         store::install(&mut client).await?;
         store::set_limit(&client, self.payload_bytes_max()).await?;
-        store::grant(&mut client, grant).await?;
+        let granted = store::grant(&mut client, grant).await;
+        granted.map_err(unknown_role)?;
         tracing::info!(database, "the outbox is installed");
         self.inner.changed.notify_one();
         Ok(database)
@@ -225,6 +227,20 @@ impl Outbox {
             }),
         }
     }
+}
+
+/// A role that does not exist is the caller's mistake.
+fn unknown_role(error: PostgresError) -> QueueError {
+    if let PostgresError::Server { source, .. } = &error
+        && let Some(answer) = source.as_db_error()
+        && *answer.code() == SqlState::UNDEFINED_OBJECT
+    {
+        return QueueError::Invalid {
+            what: "grant",
+            reason: answer.message().to_owned(),
+        };
+    }
+    error.into()
 }
 
 impl Service for Outbox {

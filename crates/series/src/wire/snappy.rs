@@ -8,6 +8,9 @@ use egret_base::limit::Limit;
 
 use super::error::WireError;
 
+/// No byte of a block becomes more bytes than this.
+const BYTES_PER_BYTE_MAX: usize = 32;
+
 /// Decodes bodies one after the other into the same memory, which grows to the largest of them.
 #[derive(Debug, Default)]
 pub struct Snappy {
@@ -21,6 +24,16 @@ fn bad(error: snap::Error) -> WireError {
     }
 }
 
+/// The size that a block says it becomes, in bytes; at most what its own size allows.
+///
+/// # Errors
+/// [`WireError::Compression`] when it does not begin as a block does.
+pub fn decoded_bytes(body: &[u8]) -> Result<u64, WireError> {
+    let length = snap::raw::decompress_len(body).map_err(bad)?;
+    // See `Snappy::decode`: what promises more is refused.
+    Ok(length.min(body.len().saturating_mul(BYTES_PER_BYTE_MAX)) as u64)
+}
+
 impl Snappy {
     /// Decodes a block.
     ///
@@ -31,7 +44,7 @@ impl Snappy {
         let length = snap::raw::decompress_len(body).map_err(bad)?;
         Limit::new("series.decoded_bytes_max", decoded_bytes_max).check(length as u64)?;
         // A copy of 64 bytes, the most there is, takes three: what promises more cannot keep it.
-        if length / 32 > body.len() {
+        if length / BYTES_PER_BYTE_MAX > body.len() {
             return Err(WireError::Compression {
                 encoding: "snappy",
                 problem: format!("{} bytes cannot become {length}", body.len()),

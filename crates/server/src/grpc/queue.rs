@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tower::ServiceExt;
 
-use super::{GrpcService, unread};
+use super::{GrpcService, MESSAGE_BYTES_MAX, unread};
 use crate::access::Caller;
 use crate::observe::RequestContext;
 use crate::problem::grpc_status;
@@ -30,9 +30,6 @@ use crate::tokens::TokenError;
 use produce::Produce;
 use watch::Watch;
 use work::Work;
-
-/// The largest message that is read, in bytes.
-const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
 const PRODUCE: &[&str] = &["queue:produce", "queue:write"];
 const WORK: &[&str] = &["queue:work", "queue:write"];

@@ -141,6 +141,8 @@ struct Removed {
     params(("database" = String, Path, description = "The database."), Removal),
     responses(
         (status = 200, description = "Nothing of Egret is left in it.", body = Removed),
+        (status = 404, description = "There is no such database.", body = Problem,
+            content_type = "application/problem+json"),
         (status = 409, description = "There are views, rows in the outbox, or documents.", body = Problem,
             content_type = "application/problem+json"),
     ))]
@@ -156,6 +158,8 @@ async fn remove_installation(
         force,
         "egret is to be removed from a database"
     );
+    // First of all, since a database that does not exist is the caller's mistake.
+    let mut client = door.databases.client(&database).await?;
     let documents = door.documents.count(&database).await?.unwrap_or(0);
     if documents > 0 && !force {
         let refused = DocumentsError::DocumentsExist {
@@ -171,7 +175,6 @@ async fn remove_installation(
         Err(error) => return Err(error.into()),
     };
     let documents = door.documents.leave(&database, force).await?;
-    let mut client = door.databases.client(&database).await?;
     migrate::uninstall(&mut client, force).await?;
     Ok(Json(Removed {
         database,

@@ -44,7 +44,7 @@ use crate::problem::Problem;
 use crate::server::Build;
 use crate::tokens::DEFAULT_TENANT;
 
-pub(crate) use error::{is_prometheus, render};
+pub(crate) use error::{ERROR_TYPES, is_prometheus, render};
 
 /// The routes of the series engine, for [`Builder::route`](crate::Builder::route). `build` and `started_at` are what
 /// `status/buildinfo` and `status/runtimeinfo` tell.

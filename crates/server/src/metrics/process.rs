@@ -65,7 +65,7 @@ impl Collector for Process {
     }
 }
 
-fn put(
+pub(super) fn put(
     encoder: &mut DescriptorEncoder,
     name: &str,
     help: &str,

@@ -24,21 +24,18 @@ const NONCE_BYTES: usize = 18;
 
 /// Has the client prove that it knows the password of `entry`'s role.
 ///
-/// A client that named another role goes through the same exchange and fails at its end, so
-/// neither the answers nor their time tell which roles exist.
+/// A client that named another role, or a branch that does not exist, goes through the same exchange with the
+/// verifier `decoy` and fails at its end: the answers do not tell which roles and branches exist.
 pub(super) async fn authenticate(
     stream: &mut ClientStream,
     user: &str,
-    entry: &Entry,
-    mock_secret: &[u8; 32],
+    entry: Option<&Entry>,
+    decoy: Verifier,
     entropy: &dyn Entropy,
 ) -> Result<(), Stop> {
-    // Made for real roles too, so that it takes the same time for all.
-    let mock = Verifier::mock(mock_secret, user, entry.verifier.iterations);
-    let verifier = if user == entry.role {
-        entry.verifier.clone()
-    } else {
-        Arc::new(mock)
+    let verifier = match entry.filter(|entry| entry.role == user) {
+        Some(entry) => entry.verifier.clone(),
+        None => Arc::new(decoy),
     };
     let mut nonce = [0; NONCE_BYTES];
     entropy.fill(&mut nonce);
@@ -62,10 +59,11 @@ pub(super) async fn authenticate(
             Outcome::Accepted(data) => return send(stream, &reply::authenticated(&data)).await,
             Outcome::Denied => {
                 let message = format!("password authentication failed for user \"{user}\"");
-                return Err(Stop::refused(
-                    Cause::Password,
-                    Refusal::new("28P01", message),
-                ));
+                let refusal = Refusal::new("28P01", message).with_hint(
+                    "a branch that does not exist is refused in the same way: \
+                     `egret branch list` shows the branches there are",
+                );
+                return Err(Stop::refused(Cause::Password, refusal));
             }
         }
     }

@@ -8,6 +8,8 @@ use egret_base::{Coded, Kind};
 use egret_branches::model::{BranchName, DEFAULT_TENANT};
 use egret_branches::{Branches, BranchesError, ROLE};
 
+use egret_postgres::wire::scram::Verifier;
+
 use super::directory::{Backend, Directory, Entry, Refusal};
 use super::route::Route;
 
@@ -56,6 +58,15 @@ impl Directory for BranchDirectory {
                 verifier,
             })
         })
+    }
+
+    fn decoy(&self, user: &str, route: &Route) -> Option<Verifier> {
+        // As of a branch that exists, the same for all ways to write its name.
+        let identity = match named(route) {
+            Ok((tenant, name)) => format!("{user}@{name}.{tenant}"),
+            Err(_) => format!("{user}@{}", route.branch),
+        };
+        self.0.decoy_verifier(&identity).ok()
     }
 
     fn attach<'a>(

@@ -7,8 +7,13 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use egret_postgres::wire::{self, BackendKey};
+
+/// How long a request that matches no session keeps its connection, which counts as one that is not authenticated:
+/// with 256 of these for an address, guessing the 32 bits of a known process's secret takes half a year.
+const MISMATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Where a session's server listens.
 #[derive(Clone, Debug)]
@@ -45,6 +50,8 @@ impl Cancels {
         };
         let Some(target) = target else {
             tracing::debug!(pid = key.pid, "a cancel request matches no session");
+            // Connections that wait are bounded by address, so guesses are as well.
+            tokio::time::sleep(MISMATCH_DELAY).await;
             return;
         };
         if let Err(error) = wire::cancel(&target.socket_dir, target.port, key).await {

@@ -13,11 +13,13 @@ use egret_postgres::wire::{FirstPacket, RawSession, Session, Startup, StartupPac
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::authentication::authenticate;
 use super::cancels::Target;
-use super::directory::{Backend, Entry, Refusal};
+use super::directory::{Backend, Entry, NO_SUCH_DATABASE, Refusal};
+use super::handshakes::Handshake;
 use super::metrics::Cause;
 use super::negotiation::{ClientStream, negotiate};
 use super::relay::{self, End};
@@ -67,7 +69,7 @@ pub(super) async fn serve(
     shared: Arc<Shared>,
     tcp: TcpStream,
     peer: SocketAddr,
-    handshake: OwnedSemaphorePermit,
+    handshake: Handshake,
 ) {
     let mut ending = shared.ending.subscribe();
     let span = tracing::info_span!("proxy", %peer);
@@ -77,14 +79,19 @@ pub(super) async fn serve(
     }
 }
 
-async fn converse(shared: &Arc<Shared>, tcp: TcpStream, handshake: OwnedSemaphorePermit) {
+async fn converse(shared: &Arc<Shared>, tcp: TcpStream, handshake: Handshake) {
     let accepted = Instant::now();
     let deadline = accepted + shared.config.authentication_timeout.duration();
     prepare_socket(&tcp);
     let startup_bytes_max = shared.config.startup_bytes_max.bytes();
     let negotiation = negotiate(tcp, shared.tls.as_ref(), startup_bytes_max);
     let timed = before(deadline, negotiation);
-    let (mut stream, wanted) = match unless_ending(shared, timed).await {
+    let evicted = handshake.evicted();
+    let negotiated = tokio::select! {
+        negotiated = unless_ending(shared, timed) => negotiated,
+        () = evicted.cancelled() => return shared.metrics.refused(Cause::HandshakesMax),
+    };
+    let (mut stream, wanted) = match negotiated {
         Some(Some(Ok(negotiated))) => negotiated,
         Some(Some(Err((cause, error)))) => {
             tracing::debug!(?cause, %error, "connection ended before its startup packet");
@@ -94,11 +101,16 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, handshake: OwnedSemaphor
         Some(None) => return shared.metrics.refused(Cause::AuthenticationTimeout),
         None => return shared.metrics.refused(Cause::Stopping),
     };
+    handshake.note_startup();
     let opened = match wanted {
         Ok(FirstPacket::Cancel(key)) => {
             shared.metrics.cancel_requested();
             // The client waits for the end of the connection to know that the request has arrived.
-            before(deadline, shared.cancels.forward(key)).await;
+            let forwarding = before(deadline, shared.cancels.forward(key));
+            tokio::select! {
+                _ = forwarding => {}
+                () = evicted.cancelled() => {}
+            }
             return;
         }
         Ok(FirstPacket::Startup(packet)) => {
@@ -128,7 +140,7 @@ async fn open_session(
     stream: &mut ClientStream,
     packet: StartupPacket,
     deadline: Instant,
-    handshake: OwnedSemaphorePermit,
+    handshake: Handshake,
 ) -> Result<Opened, Stop> {
     let opening = async {
         if packet.minor > 0 || !packet.protocol_options.is_empty() {
@@ -138,7 +150,9 @@ async fn open_session(
         let wish = Wish::read(packet.parameters)
             .map_err(|refusal| Stop::refused(Cause::Route, refusal))?;
         let entering = enter(shared, stream, &wish);
-        let entry = before(deadline, entering).await.unwrap_or_else(|| {
+        let evicted = handshake.evicted();
+        let entry = before(deadline, unless_evicted(&evicted, entering)).await;
+        let entry = entry.unwrap_or_else(|| {
             let refusal = Refusal::new("57014", "canceling authentication due to timeout");
             Err(Stop::refused(Cause::AuthenticationTimeout, refusal))
         })?;
@@ -165,17 +179,44 @@ async fn open_session(
 
 /// Lets the client in, if it is who it says; returns where it may go.
 async fn enter(shared: &Shared, stream: &mut ClientStream, wish: &Wish) -> Result<Entry, Stop> {
-    let entry = shared.directory.lookup(&wish.route).await;
-    let entry = entry.map_err(|refusal| Stop::refused(Cause::Lookup, refusal))?;
+    let refuse = |refusal| Stop::refused(Cause::Lookup, refusal);
+    // Made for everybody, so that it takes the same time.
+    let decoy = shared.directory.decoy(&wish.user, &wish.route);
+    let found = match (shared.directory.lookup(&wish.route).await, &decoy) {
+        (Err(refusal), Some(_)) if refusal.sqlstate == NO_SUCH_DATABASE => Err(refusal),
+        (found, _) => Ok(found.map_err(refuse)?),
+    };
+    let decoy = decoy.ok_or_else(|| {
+        let refusal = Refusal::new("57P03", "the branches are not ready yet");
+        refuse(refusal.with_hint("try again in a moment"))
+    })?;
     let entropy = shared.entropy.as_ref();
-    authenticate(stream, &wish.user, &entry, &shared.mock_secret, entropy).await?;
-    Ok(entry)
+    authenticate(stream, &wish.user, found.as_ref().ok(), decoy, entropy).await?;
+    // No password fits a decoy: this is where the exchange has passed, and so there is an entry.
+    found.map_err(refuse)
+}
+
+/// The result, or a refusal once the connection must make room for another.
+async fn unless_evicted<T>(
+    evicted: &CancellationToken,
+    work: impl Future<Output = Result<T, Stop>>,
+) -> Result<T, Stop> {
+    tokio::select! {
+        done = work => done,
+        () = evicted.cancelled() => {
+            let message = "too many connections wait for authentication";
+            Err(Stop::refused(Cause::HandshakesMax, Refusal::new("53300", message)))
+        }
+    }
 }
 
 /// Wakes the branch and opens a session on its server with the client's own settings.
 async fn attach(shared: &Shared, wish: Wish, entry: Entry) -> Result<(Backend, RawSession), Stop> {
     let Wish {
-        route, parameters, ..
+        route,
+        parameters,
+        whole_name,
+        ..
     } = wish;
     let attaching = async {
         let backend = shared.directory.attach(&route, &entry, &parameters).await;
@@ -183,16 +224,26 @@ async fn attach(shared: &Shared, wish: Wish, entry: Entry) -> Result<(Backend, R
         if let Some(session) = backend.resident.take() {
             return Ok((backend, session));
         }
-        let startup = Startup {
+        let mut startup = Startup {
             user: backend.role.clone(),
             database: route.database.clone(),
             parameters,
         };
-        let session = Session::connect(&backend.socket_dir, backend.port, &startup).await;
-        let session = session
-            .and_then(Session::into_raw)
-            .map_err(backend_refused)?;
-        Ok((backend, session))
+        let socket = Target {
+            socket_dir: backend.socket_dir.clone(),
+            port: backend.port,
+        };
+        let mut session = connect(&socket, &startup).await;
+        if whole_name != route.database
+            && let Err(error) = &session
+            && error
+                .server()
+                .is_some_and(|said| said.sqlstate == NO_SUCH_DATABASE)
+        {
+            startup.database = whole_name;
+            session = connect(&socket, &startup).await.or(session);
+        }
+        Ok((backend, session.map_err(backend_refused)?))
     };
     let timeout = shared.config.attach_timeout;
     match tokio::time::timeout(timeout.duration(), attaching).await {
@@ -205,6 +256,11 @@ async fn attach(shared: &Shared, wish: Wish, entry: Entry) -> Result<(Backend, R
             Err(Stop::refused(Cause::Attach, Refusal::new("57P03", message)))
         }
     }
+}
+
+async fn connect(socket: &Target, startup: &Startup) -> Result<RawSession, WireError> {
+    let session = Session::connect(&socket.socket_dir, socket.port, startup).await;
+    session.and_then(Session::into_raw)
 }
 
 /// What the branch's server says is passed on word for word.

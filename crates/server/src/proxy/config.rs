@@ -11,8 +11,11 @@ egret_base::settings! {
         port: u16 = 7432,
         /// Most authenticated sessions at once; beyond it a client gets SQLSTATE 53300.
         sessions_max: u32 = 1000,
-        /// Most connections at once that are not authenticated yet; beyond it 53300.
-        handshakes_max: u32 = 256,
+        /// Most connections at once that are not authenticated yet; beyond it the oldest that has been silent for
+        /// 100 ms, or has not proved its password within 5 s, is closed; where there is none, 53300.
+        handshakes_max: u32 = 1024,
+        /// Most of these from one address (of IPv6, from one /64), with the same rule.
+        connections_per_address_max: u32 = 256,
         /// Largest startup packet in bytes, PostgreSQL's own limit by default; beyond it 08P01.
         startup_bytes_max: Size = Size(10_000),
         /// Longest time a client may take from connecting to having proved its password.

@@ -15,8 +15,14 @@ pub trait Directory: Send + Sync + 'static {
     /// Who may enter. Called before authentication, so it must not wake or start anything.
     ///
     /// # Errors
-    /// A [`Refusal`] the client sees, for instance when there is no such branch.
+    /// A [`Refusal`]. One with SQLSTATE 3D000 says that there is no such branch, which a client without a password
+    /// must not learn: it is refused at the end of an exchange that no password can pass.
     fn lookup<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Entry, Refusal>>;
+
+    /// A verifier that no password fits, for a user or a branch that does not exist. The same for the same names,
+    /// also after a restart, as the salt of a branch that exists is. None while the directory cannot tell who
+    /// exists.
+    fn decoy(&self, user: &str, route: &Route) -> Option<Verifier>;
 
     /// Where the branch's server listens. Called after authentication: wakes a suspended branch
     /// and waits, within bounds, while it starts or is reset. The session counts until the guard
@@ -71,6 +77,9 @@ pub struct Refusal {
     /// What to do about it.
     pub hint: Option<String>,
 }
+
+/// SQLSTATE `invalid_catalog_name`.
+pub(super) const NO_SUCH_DATABASE: &str = "3D000";
 
 impl Refusal {
     /// A refusal without a hint.

@@ -21,6 +21,9 @@ pub struct Route {
 pub(super) struct Wish {
     pub user: String,
     pub route: Route,
+    /// The database's name as the client wrote it, with the branch. A test runner that was given `app@pr-42`
+    /// creates a database `test_app@pr-42` and connects to it: it exists under this whole name.
+    pub whole_name: String,
     /// What the branch's server gets to see: everything the client set, without the branch.
     pub parameters: Vec<(String, String)>,
 }
@@ -57,28 +60,18 @@ impl Wish {
         Ok(Self {
             user,
             route: route(&named, by_option)?,
+            whole_name: named,
             parameters: parameters.into_iter().collect(),
         })
     }
 }
 
-/// Splits `app@pr-42`; a branch in the options wins the right to leave the name as it is.
+/// Splits `app@pr-42`. With a branch in the options the name is taken as it is, unless it ends with that branch.
 fn route(named: &str, by_option: Option<String>) -> Result<Route, Refusal> {
-    let (database, by_name) = match named.rsplit_once('@') {
-        Some((database, branch)) => (database, Some(branch)),
-        None => (named, None),
-    };
-    let branch = match (by_name, by_option) {
-        (Some(name), Some(option)) if name != option => {
-            return Err(Refusal::new(
-                "3D000",
-                format!("database \"{named}\" and {BRANCH_OPTION} name two branches: \"{name}\" and \"{option}\""),
-            )
-            .with_hint("give the branch in one of the two places"));
-        }
-        (Some(name), _) => name.to_owned(),
-        (None, Some(option)) => option,
-        (None, None) => String::new(),
+    let (database, branch) = match (named.rsplit_once('@'), by_option) {
+        (Some((database, branch)), None) => (database, branch.to_owned()),
+        (Some((database, branch)), Some(option)) if branch == option => (database, option),
+        (_, option) => (named, option.unwrap_or_default()),
     };
     if branch.is_empty() || database.is_empty() {
         let missing = if branch.is_empty() {

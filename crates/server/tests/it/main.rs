@@ -7,6 +7,7 @@ mod limits;
 mod openapi;
 mod proxy;
 mod queues;
+mod quotas;
 mod system;
 mod tokens;
 mod transport;

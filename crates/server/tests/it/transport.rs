@@ -84,7 +84,7 @@ async fn watches_are_bounded_and_take_no_slot_from_requests() {
     .await;
     let mut health = health_client(&house).await;
     let mut watches = Vec::new();
-    for _ in 0..64 {
+    for _ in 0..16 {
         let watch = health.watch(HealthCheckRequest::default()).await;
         watches.push(watch.unwrap());
     }
@@ -92,7 +92,7 @@ async fn watches_are_bounded_and_take_no_slot_from_requests() {
         .watch(HealthCheckRequest::default())
         .await
         .unwrap_err();
-    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
     assert!(health.check(HealthCheckRequest::default()).await.is_ok());
     assert_eq!(house.get("/v1/tokens").await.status(), StatusCode::OK);
     house.close().await;

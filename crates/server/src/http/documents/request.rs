@@ -109,6 +109,7 @@ pub(super) struct Writing {
     database: Option<String>,
     /// `full`, the default: what is answered has reached the disk. `relaxed`: a crash of the server may take back the last second, for loads that
     /// can be repeated.
+    #[param(inline)]
     durability: Option<Durability>,
 }
 

@@ -17,8 +17,7 @@ use tokio::io::{AsyncRead, ReadBuf, Take};
 use utoipa::ToSchema;
 
 use crate::access::Caller;
-use crate::error::RequestError;
-use crate::extract::{Json, Path, drain};
+use crate::extract::{Json, Path, body_failure, drain};
 use crate::problem::Problem;
 use crate::queue::{self, invalid, rights};
 
@@ -141,9 +140,7 @@ async fn take(
     let begun = queues.attach(caller.tenant(), id, lease, name, content_type);
     let mut upload = begun.await?;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| RequestError::BodyBroken {
-            message: egret_base::error::chain(&error),
-        })?;
+        let frame = frame.map_err(|error| body_failure(&error))?;
         if let Some(bytes) = frame.data_ref() {
             upload.write(bytes).await?;
         }

@@ -5,7 +5,7 @@ use std::io::{Read, Write as _};
 use axum::extract::Request;
 use bytes::Bytes;
 use egret_base::Limit;
-use egret_series::wire::WireError;
+use egret_series::wire::{WireError, snappy};
 use egret_series::{SeriesConfig, SeriesError};
 use flate2::read::MultiGzDecoder;
 use flate2::write;
@@ -13,7 +13,7 @@ use http::{HeaderMap, header};
 use tokio::runtime::Handle;
 
 use crate::error::RequestError;
-use crate::extract::read_bounded;
+use crate::extract::{BodyMemory, read_bounded};
 use crate::problem::Problem;
 
 /// How a body is compressed.
@@ -83,28 +83,61 @@ pub(super) fn request_limit(config: &SeriesConfig) -> Limit {
     Limit::new("series.request_bytes_max", config.request_bytes_max.bytes())
 }
 
-/// Reads a whole body, and decompresses it.
+/// Reads a whole body, and decompresses it. Both are counted as memory of the request's token.
 pub(super) async fn read_whole(request: Request, config: &SeriesConfig) -> Result<Bytes, Problem> {
     let encoding = Encoding::of(request.headers())?;
-    let body = read_bounded(request.into_body(), request_limit(config)).await?;
+    let memory = BodyMemory::of(&request);
+    let body = read_bounded(request, request_limit(config)).await?;
     if encoding == Encoding::Plain {
         return Ok(body);
     }
-    let limit = Limit::new("series.decoded_bytes_max", config.decoded_bytes_max.bytes());
-    match body.len() <= LARGE_GZIP_BYTES {
-        true => Ok(decompressed(&body, limit)?),
-        false => Ok(apart(move || decompressed(&body, limit)).await?),
+    let limit = decoded_limit(config);
+    if body.len() <= LARGE_GZIP_BYTES {
+        decompress(&body, limit, &memory)
+    } else {
+        apart(move || decompress(&body, limit, &memory)).await
     }
 }
 
-fn decompressed(body: &[u8], limit: Limit) -> Result<Bytes, SeriesError> {
+/// Reads a whole body that is a block of snappy. Memory is counted for what it becomes, which is done later, where
+/// it is decoded.
+pub(super) async fn read_snappy(request: Request, config: &SeriesConfig) -> Result<Bytes, Problem> {
+    let memory = BodyMemory::of(&request);
+    let body = read_bounded(request, request_limit(config)).await?;
+    // A body whose length cannot be read, or is too large, is refused before it is decoded.
+    let decoded_bytes = snappy::decoded_bytes(&body).unwrap_or_default();
+    if decoded_limit(config).check(decoded_bytes).is_ok() {
+        memory.reserve(decoded_bytes)?;
+    }
+    Ok(body)
+}
+
+/// The limit on what a body becomes.
+fn decoded_limit(config: &SeriesConfig) -> Limit {
+    Limit::new("series.decoded_bytes_max", config.decoded_bytes_max.bytes())
+}
+
+/// The least memory that is added at once for what a body becomes.
+const DECODED_STEP_BYTES: usize = 64 << 10;
+
+fn decompress(body: &[u8], limit: Limit, memory: &BodyMemory) -> Result<Bytes, Problem> {
     let mut plain = Vec::new();
-    let mut decoder = MultiGzDecoder::new(body).take(limit.max.saturating_add(1));
-    decoder
-        .read_to_end(&mut plain)
-        .map_err(|error| broken(&error))?;
-    limit.check(plain.len() as u64).map_err(WireError::from)?;
-    Ok(plain.into())
+    let mut decoder = MultiGzDecoder::new(body);
+    loop {
+        // Memory grows by a quarter, each time after it was counted: a body of a thousandth of its size cannot
+        // take memory that nobody has granted.
+        let step = (plain.len() / 4).max(DECODED_STEP_BYTES);
+        memory.reserve(step as u64)?;
+        plain.reserve_exact(step);
+        let mut piece = decoder.by_ref().take(step as u64);
+        let read = piece.read_to_end(&mut plain);
+        let read = read.map_err(|error| SeriesError::from(broken(&error)))?;
+        let size = limit.check(plain.len() as u64);
+        size.map_err(|error| SeriesError::from(WireError::from(error)))?;
+        if read < step {
+            return Ok(plain.into());
+        }
+    }
 }
 
 /// Decompresses a body piece by piece.

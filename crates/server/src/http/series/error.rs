@@ -9,6 +9,20 @@ use crate::problem::Problem;
 /// The status that says that nobody waits for an answer any more; nginx's, and Prometheus's.
 const CANCELED: u16 = 499;
 
+/// Every `errorType`.
+pub(crate) const ERROR_TYPES: [&str; 10] = [
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "not_acceptable",
+    "execution",
+    "canceled",
+    "timeout",
+    "unavailable",
+    "internal",
+    "bad_data",
+];
+
 /// Whether errors of this path are to be Prometheus's.
 pub(crate) fn is_prometheus(path: &str) -> bool {
     path.starts_with("/prometheus/")

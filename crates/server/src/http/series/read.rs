@@ -12,10 +12,9 @@ use egret_series::{SampleVisitor, Scope, Series, SeriesError};
 use http::header;
 
 use super::Member;
-use super::body::request_limit;
+use super::body::read_snappy;
 use super::chunks::{self, CHUNK_BYTES, Chunks};
 use super::parameters::invalid;
-use crate::extract::read_bounded;
 use crate::problem::Problem;
 
 const CHUNKED: &str = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse";
@@ -37,7 +36,7 @@ pub(super) async fn remote_read(
     request: Request,
 ) -> Result<Response, Problem> {
     let config = series.config();
-    let body = read_bounded(request.into_body(), request_limit(config)).await?;
+    let body = read_snappy(request, config).await?;
     let mut memory = snappy::Snappy::default();
     let asked = decode(memory.decode(&body, config.decoded_bytes_max.bytes())?)?;
     let mut compiler = Compiler::default();

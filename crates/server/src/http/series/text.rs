@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::Member;
 use super::body::{Decoder, Encoding};
 use crate::error::RequestError;
-use crate::extract::{Json, Query};
+use crate::extract::{Json, Query, body_failure};
 use crate::problem::Problem;
 
 /// So much of a body is decompressed together: it may become a thousand times as much.
@@ -69,9 +69,7 @@ pub(super) async fn import(
     let mut import = Import::new(series, format);
     let mut body = request.into_body();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| RequestError::BodyBroken {
-            message: egret_base::error::chain(&error),
-        })?;
+        let frame = frame.map_err(|error| body_failure(&error))?;
         let mut rest = frame.into_data().unwrap_or_default();
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(PIECE_BYTES));

@@ -6,9 +6,8 @@ use egret_series::{Series, SeriesError, Written};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::Member;
-use super::body::{request_limit, taken_in};
+use super::body::{read_snappy, taken_in};
 use crate::error::RequestError;
-use crate::extract::read_bounded;
 use crate::problem::Problem;
 
 const SAMPLES_WRITTEN: HeaderName =
@@ -51,8 +50,7 @@ pub(super) async fn remote_write(
     request: Request,
 ) -> Result<Response, Problem> {
     let version = version(request.headers())?;
-    let limit = request_limit(series.config());
-    let body = read_bounded(request.into_body(), limit).await?;
+    let body = read_snappy(request, series.config()).await?;
     let written = taken_in(body, async move |body| match version {
         Version::One => series.remote_write_v1(&body).await,
         Version::Two => series.remote_write_v2(&body).await,

@@ -69,16 +69,25 @@ fn other_options_stay() {
 }
 
 #[test]
+fn with_the_option_a_name_is_taken_as_it_is() {
+    check(
+        "Weird@DB",
+        "-c egret.branch=y",
+        expect![[r#"Weird@DB in y with []"#]],
+    );
+    check(
+        "app@y",
+        "-c egret.branch=y",
+        expect![[r#"app in y with []"#]],
+    );
+}
+
+#[test]
 fn says_what_is_missing() {
     check("app", "", expect![[r#"3D000 "app" names no branch"#]]);
     check("app@", "", expect![[r#"3D000 "app@" names no branch"#]]);
     check("@x", "", expect![[r#"3D000 "@x" names no database"#]]);
     check("", "", expect![[r#"3D000 "u" names no branch"#]]);
-    check(
-        "app@x",
-        "-c egret.branch=y",
-        expect![[r#"3D000 database "app@x" and egret.branch name two branches: "x" and "y""#]],
-    );
     let refusal = read(&[("user", "u"), ("database", "shop")]).unwrap_err();
     let hint = refusal.hint.unwrap();
     assert!(hint.contains("\"shop@pr-42\""), "{hint}");

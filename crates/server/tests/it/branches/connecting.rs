@@ -63,21 +63,10 @@ async fn who_may_not_enter_is_told_why() {
         text.contains("password authentication failed for user \"egret_branch\""),
         "{text}"
     );
-    for (branch, says) in [
-        (
-            "nobody",
-            "branch \"nobody\" does not exist\nHINT:  `egret branch list`",
-        ),
-        ("closed.acme", "branch \"closed.acme\" does not exist"),
-        ("CLOSED", "`CLOSED` is not a branch name"),
-        ("..%2Fx", "is not a branch name"),
-        (
-            &"x".repeat(64),
-            "is not a branch name: use 1 to 63 lower-case letters",
-        ),
-    ] {
-        let text = told(url.replace("@closed", &format!("@{branch}"))).await;
-        assert!(text.contains(says), "{text}");
+    // Which branches there are is not told without a password of one.
+    for branch in ["nobody", "closed.acme", "CLOSED", "..%2Fx", &"x".repeat(64)] {
+        let other = told(url.replace("@closed", &format!("@{branch}"))).await;
+        assert_eq!(other, text);
     }
     let text = told(url.replace("/app@", "/nowhere@")).await;
     assert!(
@@ -91,7 +80,7 @@ async fn who_may_not_enter_is_told_why() {
     );
     rig.destroy("closed").await;
     let text = told(url).await;
-    assert!(text.contains("branch \"closed\" does not exist"), "{text}");
+    assert!(text.contains("password authentication failed"), "{text}");
     rig.assert_calm();
 }
 
@@ -197,7 +186,7 @@ async fn sessions_are_counted_and_end_with_their_branch() {
         "{text}"
     );
     let text = complaint(rig.psql(&url, "select 1").await);
-    assert!(text.contains("does not exist"), "{text}");
+    assert!(text.contains("password authentication failed"), "{text}");
     rig.assert_calm();
 }
 
@@ -222,7 +211,7 @@ async fn an_expired_branch_lets_nobody_in_and_sends_everybody_away() {
     assert!(!inside.child.wait().await.unwrap().success());
     let text = complaint(rig.psql(&url, "select 1").await);
     assert!(
-        text.contains("expired at") || text.contains("does not exist"),
+        text.contains("expired at") || text.contains("password authentication failed"),
         "{text}"
     );
     rig.assert_calm();

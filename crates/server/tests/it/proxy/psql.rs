@@ -47,7 +47,7 @@ async fn is_told_what_is_wrong_with_the_branch() {
     for (database, expected) in [
         (
             format!("{name}@pr-43"),
-            "FATAL:  branch \"pr-43\" does not exist\nHINT:  egret branch list",
+            "FATAL:  password authentication failed for user \"egret_branch\"\nHINT:  a branch that does not exist",
         ),
         (
             name.clone(),

@@ -72,11 +72,38 @@ impl Raw {
         self.send(&packet).await;
     }
 
-    /// Says who it is and proves it; what comes after AuthenticationOk is not read yet.
-    pub async fn authenticate(&mut self, door: &Door) {
+    /// A client that tries until it is authenticated.
+    pub async fn connect_where_there_is_room(door: &Door) -> Self {
+        loop {
+            let mut client = Self::connect(door).await;
+            if client.begin(door).await {
+                client.prove().await;
+                return client;
+            }
+        }
+    }
+
+    /// Says who it is; whether the server asks for a proof.
+    pub async fn begin(&mut self, door: &Door) -> bool {
         let database = door.database();
         self.startup(&[("user", ROLE), ("database", &database)])
             .await;
+        let Some(frame) = self.frame().await else {
+            return false;
+        };
+        let asks = frame[0] == b'R';
+        let behind = std::mem::replace(&mut self.inbound, frame);
+        self.inbound.unsplit(behind);
+        asks
+    }
+
+    /// Says who it is and proves it; what comes after AuthenticationOk is not read yet.
+    pub async fn authenticate(&mut self, door: &Door) {
+        assert!(self.begin(door).await, "it is asked for a proof");
+        self.prove().await;
+    }
+
+    async fn prove(&mut self) {
         let mut client = ScramSha256::new(PASSWORD.as_bytes(), ChannelBinding::unsupported());
         let mut reply = BytesMut::new();
         loop {

@@ -119,14 +119,35 @@ async fn unauthenticated_connections_have_a_named_limit() {
     };
     let door = Door::with(config, None).await;
     let mut first = Raw::connect(&door).await;
+    first.begin(&door).await;
     let mut second = Raw::connect(&door).await;
     assert_eq!(
         second.error().await,
         "53300 too many connections wait for authentication: limit proxy.handshakes_max is 1"
     );
+    drop(first);
+    let mut first = Raw::connect_where_there_is_room(&door).await;
     first.authenticate(&door).await;
     first.ready().await;
     door.connect().await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn silent_connections_make_room_for_clients() {
+    let config = ProxyConfig {
+        connections_per_address_max: 3,
+        ..ProxyConfig::default()
+    };
+    let door = Door::with(config, None).await;
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.push(Raw::connect(&door).await);
+    }
+    let mut client = Raw::connect_where_there_is_room(&door).await;
+    client.ready().await;
+    assert_eq!(silent[0].rest().await, b"", "the oldest was closed");
+    assert!(door.metric("egret_proxy_connections_refused_total{cause=\"handshakes_max\"}") >= 1.0);
     door.close().await;
 }
 

@@ -1,0 +1,76 @@
+//! What a running Egret publishes of itself: the OpenAPI document of all routes, and the metrics.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::place::{Place, text};
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").expect("a head ends").1
+}
+
+fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+    match value {
+        Value::Object(object) => {
+            found.extend(object.get("$ref").and_then(Value::as_str));
+            object.values().for_each(|inner| references(inner, found));
+        }
+        Value::Array(array) => array.iter().for_each(|inner| references(inner, found)),
+        _ => {}
+    }
+}
+
+fn assert_document_is_whole(document: &Value) {
+    let mut found = BTreeSet::new();
+    references(document, &mut found);
+    let leads_nowhere = |reference: &&&str| {
+        let pointer = reference.strip_prefix('#').unwrap_or("/outside");
+        document.pointer(pointer).is_none()
+    };
+    let dangling: Vec<_> = found.iter().filter(leads_nowhere).collect();
+    assert!(dangling.is_empty(), "{dangling:?}");
+    let mut ids = BTreeSet::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id), "{method} {path}: {id} is taken");
+            let errors = operation["responses"]["default"]["$ref"].as_str().unwrap();
+            let is_prometheus = path.starts_with("/prometheus/");
+            assert_eq!(errors.ends_with("/PrometheusProblem"), is_prometheus, "{path}");
+        }
+    }
+}
+
+/// Prometheus's own judgement of names and types.
+fn assert_metrics_are_clean(place: &Place) {
+    let answer = place.get_with_token("/metrics", &place.admin_token());
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = promtool.stdin.take().unwrap();
+    input.write_all(body(&answer).as_bytes()).unwrap();
+    drop(input);
+    let output = promtool.wait_with_output().unwrap();
+    let said = text(&[output.stdout, output.stderr].concat());
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
+fn the_document_and_the_metrics_are_valid() {
+    let place = Place::new("published");
+    let server = place.start(&["serve"]);
+    place.json(&["branch", "create", "one"]);
+    let answer = place.get("/openapi.json");
+    let text = body(&answer);
+    assert_document_is_whole(&serde_json::from_str(text).unwrap());
+    assert_metrics_are_clean(&place);
+    server.stop(Signal::TERM);
+}

@@ -1,0 +1,215 @@
+//! Request bodies on their way in: whether the client sends, and how much of them is in memory.
+//!
+//! A client that keeps the server waiting is ended by its [`Pace`](crate::pace::Pace). The server waits for it only
+//! while the handler asks for more; and between the messages of a gRPC stream it does not wait.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+
+use crate::error::RequestError;
+use crate::grpc::MESSAGE_BYTES_MAX;
+use crate::outgoing::Deadline;
+use crate::pace::PaceLimit;
+use crate::problem::grpc_status;
+use crate::quota::Permit;
+
+/// Bodies and messages up to this size are not counted: how many there are is bounded already.
+pub(crate) const UNCOUNTED_BYTES: u64 = 64 << 10;
+
+/// Memory of a body that is collected, in multiples of its size: its pieces and the whole exist together.
+const COLLECTED_COPIES: u64 = 2;
+
+/// Bytes of the head of a gRPC message: a flag and the length.
+const MESSAGE_HEAD_BYTES: usize = 5;
+
+/// How a body is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyKind {
+    /// Collected before the handler begins.
+    Whole,
+    /// By a handler that counts what it keeps.
+    Piecemeal,
+    /// Message by message.
+    Grpc,
+}
+
+/// A request's body while it comes.
+pub(crate) struct IncomingBody {
+    body: Body,
+    /// None where the request has no token, and so no quota.
+    permit: Option<Arc<Permit>>,
+    deadline: Deadline,
+    reading: Reading,
+}
+
+enum Reading {
+    Whole { received: u64, reserved: u64 },
+    Piecemeal,
+    Grpc(Messages),
+}
+
+impl IncomingBody {
+    pub(crate) fn new(
+        body: Body,
+        kind: BodyKind,
+        permit: Option<Arc<Permit>>,
+        limit: PaceLimit,
+    ) -> Self {
+        let reading = match kind {
+            BodyKind::Whole => Reading::Whole {
+                received: 0,
+                reserved: 0,
+            },
+            BodyKind::Piecemeal => Reading::Piecemeal,
+            BodyKind::Grpc => Reading::Grpc(Messages::default()),
+        };
+        Self {
+            body,
+            permit,
+            deadline: Deadline::new(limit),
+            reading,
+        }
+    }
+
+    fn receive(&mut self, data: &[u8]) -> Result<(), RequestError> {
+        self.deadline.record_progress(data.len() as u64);
+        let Some(permit) = &self.permit else {
+            return Ok(());
+        };
+        match &mut self.reading {
+            Reading::Piecemeal => Ok(()),
+            Reading::Grpc(messages) => messages.receive(data, permit),
+            Reading::Whole { received, reserved } => {
+                *received += data.len() as u64;
+                let needed = received.saturating_sub(UNCOUNTED_BYTES) * COLLECTED_COPIES;
+                permit.reserve_body(needed - *reserved)?;
+                *reserved = needed;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the client owes bytes. Between two messages a stream may rest as long as its client wants.
+    fn is_expected(&self) -> bool {
+        let is_stream = self
+            .permit
+            .as_ref()
+            .is_some_and(|permit| permit.is_stream());
+        match &self.reading {
+            Reading::Grpc(messages) => !is_stream || messages.is_within(),
+            Reading::Whole { .. } | Reading::Piecemeal => true,
+        }
+    }
+
+    fn failure(&self, error: RequestError) -> axum::Error {
+        if matches!(self.reading, Reading::Grpc(_)) {
+            axum::Error::new(grpc_status(&error))
+        } else {
+            axum::Error::new(error)
+        }
+    }
+}
+
+/// The messages of a gRPC body, as far as their lengths.
+#[derive(Debug, Default)]
+struct Messages {
+    head: [u8; MESSAGE_HEAD_BYTES],
+    head_bytes: usize,
+    /// Bytes of the message that are still to come.
+    remaining: u64,
+    reserved: u64,
+}
+
+impl Messages {
+    fn is_within(&self) -> bool {
+        self.head_bytes > 0
+    }
+
+    fn receive(&mut self, mut data: &[u8], permit: &Permit) -> Result<(), RequestError> {
+        while !data.is_empty() {
+            if self.head_bytes < MESSAGE_HEAD_BYTES {
+                let taken = data.len().min(MESSAGE_HEAD_BYTES - self.head_bytes);
+                self.head[self.head_bytes..][..taken].copy_from_slice(&data[..taken]);
+                self.head_bytes += taken;
+                data = &data[taken..];
+                if self.head_bytes < MESSAGE_HEAD_BYTES {
+                    return Ok(());
+                }
+                let [_, length @ ..] = self.head;
+                self.begin(u64::from(u32::from_be_bytes(length)), permit)?;
+            }
+            let taken = self.remaining.min(data.len() as u64);
+            self.remaining -= taken;
+            data = &data[usize::try_from(taken).expect("it is at most a slice's length")..];
+            if self.remaining == 0 {
+                self.end(permit);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, length: u64, permit: &Permit) -> Result<(), RequestError> {
+        self.remaining = length;
+        // A longer one is refused by its length, before memory is allocated.
+        if length > UNCOUNTED_BYTES && length <= MESSAGE_BYTES_MAX as u64 {
+            permit.reserve_body(length)?;
+            self.reserved = length;
+        }
+        Ok(())
+    }
+
+    /// A stream's message is passed on at once. Any other call keeps its message until it is answered, and its
+    /// permit keeps the reservation.
+    fn end(&mut self, permit: &Permit) {
+        self.head_bytes = 0;
+        if permit.is_stream() && self.reserved > 0 {
+            permit.release_body(self.reserved);
+        }
+        self.reserved = 0;
+    }
+}
+
+impl HttpBody for IncomingBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let received = frame.data_ref().map_or(Ok(()), |data| self.receive(data));
+                Poll::Ready(Some(match received {
+                    Ok(()) => Ok(frame),
+                    Err(error) => Err(self.failure(error)),
+                }))
+            }
+            Poll::Ready(end) => Poll::Ready(end),
+            Poll::Pending if self.is_expected() => match self.deadline.poll_wait(context) {
+                Poll::Ready(()) => Poll::Ready(Some(Err(self.failure(RequestError::BodyTooSlow)))),
+                Poll::Pending => Poll::Pending,
+            },
+            Poll::Pending => {
+                self.deadline.record_progress(0);
+                Poll::Pending
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

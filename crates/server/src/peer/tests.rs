@@ -1,0 +1,71 @@
+//! Strangers are bounded, and clients with a token are not.
+
+use super::*;
+
+fn peers(strangers: u32) -> Arc<Peers> {
+    Peers::new(&ServerConfig {
+        connections_per_address_max: strangers,
+        public_requests_max: 20,
+        public_requests_per_address_max: 17,
+        ..ServerConfig::default()
+    })
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn the_oldest_stranger_of_an_address_makes_room_for_the_next() {
+    let peers = peers(2);
+    let here = address("192.0.2.1");
+    let connected: Vec<_> = (0..3).map(|_| peers.register(here)).collect();
+    let elsewhere = peers.register(address("192.0.2.2"));
+    let evicted = |peer: &Arc<Peer>| peer.evicted.is_cancelled();
+    assert_eq!(
+        connected.iter().map(evicted).collect::<Vec<_>>(),
+        [true, false, false]
+    );
+    assert!(!evicted(&elsewhere));
+}
+
+#[test]
+fn a_client_with_a_token_is_never_evicted() {
+    let peers = peers(1);
+    let here = address("192.0.2.1");
+    let known = peers.register(here);
+    known.identify();
+    let stranger = peers.register(here);
+    assert!(peers.evict_oldest());
+    assert!(stranger.evicted.is_cancelled());
+    assert!(!peers.evict_oldest());
+    assert!(!known.evicted.is_cancelled());
+    drop((known, stranger));
+    assert!(peers.lock().addresses.is_empty());
+}
+
+#[test]
+fn requests_without_a_token_are_bounded_by_connection_address_and_in_all() {
+    let peers = peers(10);
+    let first = peers.register(address("2001:db8::1"));
+    let same_site = peers.register(address("2001:db8::2"));
+    let other = peers.register(address("192.0.2.9"));
+    let limit = |refused: RequestError| match refused {
+        RequestError::Busy { limit, max } => (limit, max),
+        other => panic!("{other}"),
+    };
+    let held: Vec<_> = (0..16).map(|_| first.enter_public().unwrap()).collect();
+    assert_eq!(limit(first.enter_public().unwrap_err()).1, 16);
+    let one_more = same_site.enter_public().unwrap();
+    assert_eq!(
+        limit(same_site.enter_public().unwrap_err()),
+        ("server.public_requests_per_address_max", 17)
+    );
+    let others: Vec<_> = (0..3).map(|_| other.enter_public().unwrap()).collect();
+    assert_eq!(
+        limit(other.enter_public().unwrap_err()),
+        ("server.public_requests_max", 20)
+    );
+    drop((held, one_more, others));
+    assert_eq!(peers.public_requests.load(Ordering::Relaxed), 0);
+}

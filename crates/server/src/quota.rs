@@ -1,0 +1,306 @@
+//! What the doors hold for their clients at one time, and how much of it one token, one tenant and all of them
+//! together may take.
+//!
+//! Counters are atomic. A request looks its token up once, in one of several maps, so that requests do not wait
+//! for each other.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::config::ServerConfig;
+use crate::error::RequestError;
+
+/// Maps of tokens; each has a lock of its own.
+const SHARDS: usize = 16;
+
+/// Entries of one map beyond which those without a request are removed.
+const IDLE_ENTRIES_MAX: usize = 256;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// A request until its response's last byte.
+    Request,
+    /// A request that lasts as long as its client wants.
+    Stream,
+    /// Bytes of request bodies in memory, compressed and decompressed.
+    BodyMemory,
+}
+
+impl Resource {
+    const ALL: [Resource; 3] = [Resource::Request, Resource::Stream, Resource::BodyMemory];
+
+    fn setting(self, scope: Scope) -> &'static str {
+        match (self, scope) {
+            (Resource::Request, Scope::All) => "server.concurrency_max",
+            (Resource::Request, Scope::Tenant) => "server.concurrency_per_tenant_max",
+            (Resource::Request, Scope::Token) => "server.concurrency_per_token_max",
+            (Resource::Stream, Scope::All) => "server.streams_max",
+            (Resource::Stream, Scope::Tenant) => "server.streams_per_tenant_max",
+            (Resource::Stream, Scope::Token) => "server.streams_per_token_max",
+            (Resource::BodyMemory, Scope::All) => "server.body_memory_max",
+            (Resource::BodyMemory, Scope::Tenant) => "server.body_memory_per_tenant_max",
+            (Resource::BodyMemory, Scope::Token) => "server.body_memory_per_token_max",
+        }
+    }
+}
+
+/// The token that a request has shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder<'a> {
+    pub(crate) token_id: &'a str,
+    pub(crate) tenant: &'a str,
+}
+
+/// Whose use is bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    All,
+    Tenant,
+    Token,
+}
+
+/// The largest use of each resource, by scope.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    all: [u64; 3],
+    tenant: [u64; 3],
+    token: [u64; 3],
+}
+
+/// What is in use.
+#[derive(Debug, Default)]
+struct Usage([AtomicU64; 3]);
+
+impl Usage {
+    fn try_add(&self, resource: Resource, amount: u64, max: u64) -> bool {
+        let counter = &self.0[resource as usize];
+        let before = counter.fetch_add(amount, Ordering::Relaxed);
+        let fits = before.saturating_add(amount) <= max;
+        if !fits {
+            counter.fetch_sub(amount, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    fn subtract(&self, resource: Resource, amount: u64) {
+        self.0[resource as usize].fetch_sub(amount, Ordering::Relaxed);
+    }
+
+    fn get(&self, resource: Resource) -> u64 {
+        self.0[resource as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// What one token and its tenant have in use.
+#[derive(Debug)]
+struct TokenUsage {
+    own: Usage,
+    tenant: Arc<Usage>,
+}
+
+/// A scope with its use and its limits.
+type ScopeUsage<'a> = (Scope, &'a Usage, &'a [u64; 3]);
+
+type UsageMap<T> = Mutex<HashMap<String, Arc<T>>>;
+
+/// Every use and its limits.
+#[derive(Debug)]
+pub(crate) struct Quotas {
+    limits: Limits,
+    all: Usage,
+    tenants: UsageMap<Usage>,
+    tokens: [UsageMap<TokenUsage>; SHARDS],
+    hasher: RandomState,
+}
+
+impl Quotas {
+    pub(crate) fn new(config: &ServerConfig) -> Arc<Self> {
+        let limits = Limits {
+            all: [
+                config.concurrency_max.into(),
+                config.streams_max.into(),
+                config.body_memory_max.bytes(),
+            ],
+            tenant: [
+                config.concurrency_per_tenant_max.into(),
+                config.streams_per_tenant_max.into(),
+                config.body_memory_per_tenant_max.bytes(),
+            ],
+            token: [
+                config.concurrency_per_token_max.into(),
+                config.streams_per_token_max.into(),
+                config.body_memory_per_token_max.bytes(),
+            ],
+        };
+        Arc::new(Self {
+            limits,
+            all: Usage::default(),
+            tenants: UsageMap::default(),
+            tokens: Default::default(),
+            hasher: RandomState::new(),
+        })
+    }
+
+    /// Counts one request or stream of a token's holder until the permit is dropped.
+    ///
+    /// # Errors
+    /// [`RequestError::Busy`] when all requests together have reached the limit, [`RequestError::QuotaExceeded`]
+    /// when the holder's tenant or token has.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        holder: Holder<'_>,
+        resource: Resource,
+    ) -> Result<Permit, RequestError> {
+        let token = self.usage_of(holder);
+        self.take(&token, resource, 1)?;
+        Ok(Permit {
+            quotas: self.clone(),
+            token,
+            resource,
+            body_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// The first limit that all callers together have reached.
+    pub(crate) fn exhausted(&self) -> Option<(&'static str, u64)> {
+        let reached =
+            |resource: &&Resource| self.all.get(**resource) >= self.limits.all[**resource as usize];
+        let resource = Resource::ALL.iter().find(reached)?;
+        let max = self.limits.all[*resource as usize];
+        Some((resource.setting(Scope::All), max))
+    }
+
+    /// Requests, streams and bytes of bodies in use now.
+    pub(crate) fn in_use(&self) -> [u64; 3] {
+        Resource::ALL.map(|resource| self.all.get(resource))
+    }
+
+    fn scopes<'a>(&'a self, token: &'a TokenUsage) -> [ScopeUsage<'a>; 3] {
+        let limits = &self.limits;
+        [
+            (Scope::Token, &token.own, &limits.token),
+            (Scope::Tenant, &token.tenant, &limits.tenant),
+            (Scope::All, &self.all, &limits.all),
+        ]
+    }
+
+    fn take(
+        &self,
+        token: &TokenUsage,
+        resource: Resource,
+        amount: u64,
+    ) -> Result<(), RequestError> {
+        let scopes = self.scopes(token);
+        for (at, (scope, usage, limits)) in scopes.iter().enumerate() {
+            let max = limits[resource as usize];
+            if usage.try_add(resource, amount, max) {
+                continue;
+            }
+            for (_, usage, _) in &scopes[..at] {
+                usage.subtract(resource, amount);
+            }
+            let limit = resource.setting(*scope);
+            return Err(match (resource, scope) {
+                (Resource::BodyMemory, _) => RequestError::BodyMemory { limit, max },
+                (_, Scope::All) => RequestError::Busy { limit, max },
+                (_, Scope::Tenant | Scope::Token) => RequestError::QuotaExceeded { limit, max },
+            });
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, token: &TokenUsage, resource: Resource, amount: u64) {
+        for (_, usage, _) in self.scopes(token) {
+            usage.subtract(resource, amount);
+        }
+    }
+
+    fn usage_of(&self, holder: Holder<'_>) -> Arc<TokenUsage> {
+        let id = holder.token_id;
+        let shard = self.hasher.hash_one(id) as usize % SHARDS;
+        let mut tokens = lock(&self.tokens[shard]);
+        if let Some(usage) = tokens.get(id) {
+            return usage.clone();
+        }
+        remove_idle(&mut tokens);
+        let usage = Arc::new(TokenUsage {
+            own: Usage::default(),
+            tenant: self.usage_of_tenant(holder.tenant),
+        });
+        tokens.insert(id.to_owned(), usage.clone());
+        usage
+    }
+
+    fn usage_of_tenant(&self, tenant: &str) -> Arc<Usage> {
+        let mut tenants = lock(&self.tenants);
+        if let Some(usage) = tenants.get(tenant) {
+            return usage.clone();
+        }
+        remove_idle(&mut tenants);
+        let usage = Arc::<Usage>::default();
+        tenants.insert(tenant.to_owned(), usage.clone());
+        usage
+    }
+}
+
+/// Removes entries that no request holds, once there are many: tokens come and go.
+fn remove_idle<T>(entries: &mut HashMap<String, Arc<T>>) {
+    if entries.len() >= IDLE_ENTRIES_MAX {
+        entries.retain(|_, usage| Arc::strong_count(usage) > 1);
+    }
+}
+
+/// One request's share, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    quotas: Arc<Quotas>,
+    token: Arc<TokenUsage>,
+    resource: Resource,
+    body_bytes: AtomicU64,
+}
+
+impl Permit {
+    /// Whether the request lasts as long as its client wants.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.resource == Resource::Stream
+    }
+
+    /// Counts memory for the request's body, before it is allocated.
+    ///
+    /// # Errors
+    /// [`RequestError::BodyMemory`] when all callers, the tenant or the token hold too much.
+    pub(crate) fn reserve_body(&self, bytes: u64) -> Result<(), RequestError> {
+        self.quotas.take(&self.token, Resource::BodyMemory, bytes)?;
+        self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives a part of the body's memory back before the request ends.
+    pub(crate) fn release_body(&self, bytes: u64) {
+        self.body_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.quotas
+            .give_back(&self.token, Resource::BodyMemory, bytes);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.quotas.give_back(&self.token, self.resource, 1);
+        let bytes = *self.body_bytes.get_mut();
+        if bytes > 0 {
+            self.quotas
+                .give_back(&self.token, Resource::BodyMemory, bytes);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Entries are inserted and removed whole, so a panic elsewhere leaves the map sound.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! No token and no client without one takes what others need.
+
+use egret_base::settings::{Size, Span};
+use reqwest::{Method, StatusCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::house::{House, problem};
+use crate::limits::Held;
+
+async fn raw(house: &House, request: &str) -> TcpStream {
+    let address = house.server.local_address().unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn a_token_is_known_before_anything_is_held_for_its_request() {
+    let held = Held::new();
+    let house = House::with(|config| config.concurrency_max = 1, held.routes()).await;
+    let first = tokio::spawn(house.request(Method::GET, "/v1/held").send());
+    held.until_entered().await;
+    // All slots are taken: with a token one learns that, without one that it is missing.
+    problem(house.get("/v1/tokens").await, 503, "server_busy").await;
+    let stranger = house.bare(Method::GET, "/v1/tokens").send().await.unwrap();
+    problem(stranger, 401, "token_missing").await;
+    let ready = house.bare(Method::GET, "/readyz").send().await.unwrap();
+    assert_eq!(ready.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let text = ready.text().await.unwrap();
+    assert!(text.contains("server.concurrency_max is 1"), "{text}");
+    for page in ["/docs", "/openapi.json", "/errors"] {
+        let page = house.bare(Method::GET, page).send().await.unwrap();
+        assert_eq!(page.status(), StatusCode::OK);
+    }
+    let metrics = house.get("/metrics").await.text().await.unwrap();
+    for line in [
+        "egret_http_requests_admitted 1",
+        "egret_http_refusals_total{limit=\"server.concurrency_max\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    held.release();
+    assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
+    let ready = house.bare(Method::GET, "/readyz").send().await.unwrap();
+    assert_eq!(ready.status(), StatusCode::OK);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn one_token_does_not_take_what_another_needs() {
+    let held = Held::new();
+    let house = House::with(|config| config.concurrency_per_token_max = 1, held.routes()).await;
+    let first = tokio::spawn(house.request(Method::GET, "/v1/held").send());
+    held.until_entered().await;
+    let second = house.get("/v1/tokens").await;
+    assert_eq!(second.headers()["retry-after"], "1");
+    let refused = problem(second, 429, "quota_exceeded").await;
+    assert_eq!(refused["retryable"], true);
+    let detail = refused["detail"].to_string();
+    assert!(
+        detail.contains("server.concurrency_per_token_max is 1"),
+        "{detail}"
+    );
+    let other = house.token(&["admin"], None);
+    let answer = house.bare(Method::GET, "/v1/tokens").bearer_auth(other);
+    assert_eq!(answer.send().await.unwrap().status(), StatusCode::OK);
+    held.release();
+    assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn bodies_in_memory_have_a_bound() {
+    let house = House::with(
+        |config| {
+            config.body_memory_per_token_max = Size(300_000);
+            config.transfer_timeout = Span::secs(3_600);
+        },
+        OpenApiRouter::default(),
+    )
+    .await;
+    let post = |size: usize| {
+        let request = house.request(Method::POST, "/v1/tokens");
+        let request = request.header("content-type", "application/json");
+        request.body(vec![b' '; size]).send()
+    };
+    problem(post(200_000).await.unwrap(), 400, "json_malformed").await;
+    let refused = post(300_000).await.unwrap();
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let refused = problem(refused, 503, "body_memory_exhausted").await;
+    let detail = refused["detail"].to_string();
+    assert!(
+        detail.contains("server.body_memory_per_token_max is 300000 bytes"),
+        "{detail}"
+    );
+    // What was held is given back.
+    problem(post(200_000).await.unwrap(), 400, "json_malformed").await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let house = House::with(
+        |config| config.transfer_timeout = Span::ms(20),
+        OpenApiRouter::default(),
+    )
+    .await;
+    let head = format!(
+        "POST /v1/tokens HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: 1000\r\n\r\n{{",
+        house.admin
+    );
+    let mut answer = String::new();
+    let mut stream = raw(&house, &head).await;
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("\"code\":\"body_too_slow\""), "{answer}");
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_closed() {
+    let large = axum::routing::get(async || vec![b'x'; 64 << 20]);
+    let house = House::with(
+        |config| config.transfer_timeout = Span::ms(20),
+        OpenApiRouter::default().route("/v1/large", large),
+    )
+    .await;
+    let head = format!(
+        "GET /v1/large HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
+        house.admin
+    );
+    let stream = raw(&house, &head).await;
+    loop {
+        let metrics = house.get("/metrics").await.text().await.unwrap();
+        let is_cut = metrics.lines().any(|line| {
+            line.starts_with("egret_http_requests_total") && line.contains("/v1/large")
+        });
+        if is_cut && metrics.contains("egret_http_connections_open 1\n") {
+            assert!(metrics.contains("route=\"/v1/large\",status=\"499\""));
+            break;
+        }
+    }
+    drop(stream);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn clients_with_a_token_find_a_connection_among_strangers() {
+    let house = House::with(
+        |config| config.connections_max = 3,
+        OpenApiRouter::default(),
+    )
+    .await;
+    let mut strangers = Vec::new();
+    for _ in 0..3 {
+        strangers.push(raw(&house, "GET /v1/").await);
+    }
+    assert_eq!(house.get("/v1/tokens").await.status(), StatusCode::OK);
+    // The oldest was closed, and the one with a token stays.
+    let mut rest = Vec::new();
+    let _ = strangers[0].read_to_end(&mut rest).await;
+    for _ in 0..3 {
+        strangers.push(raw(&house, "GET /v1/").await);
+        assert_eq!(house.get("/v1/tokens").await.status(), StatusCode::OK);
+    }
+    house.close().await;
+}
