@@ -5,6 +5,7 @@ mod convert;
 mod encode;
 mod outlet;
 mod produce;
+mod wait;
 mod watch;
 mod work;
 
@@ -27,6 +28,7 @@ use crate::problem::grpc_status;
 use crate::queue::{Changes, id, patience};
 use crate::tokens::TokenError;
 use produce::Produce;
+use wait::WaitTasks;
 use watch::Watch;
 use work::Work;
 
@@ -38,6 +40,7 @@ const CALLS: &[&str] = &[
     "Produce",
     "Work",
     "Watch",
+    "WaitTasks",
     "Enqueue",
     "Claim",
     "Report",
@@ -65,11 +68,12 @@ const CALLS: &[&str] = &[
 ];
 
 /// Calls that last as long as their clients want.
-const LASTING: [&str; 5] = ["Produce", "Work", "Watch", "Claim", "WaitTask"];
+const LASTING: [&str; 6] = ["Produce", "Work", "Watch", "WaitTasks", "Claim", "WaitTask"];
 
 /// Calls that change nothing; every other one needs `queue:write`.
-const READS: [&str; 8] = [
+const READS: [&str; 9] = [
     "Watch",
+    "WaitTasks",
     "GetTask",
     "WaitTask",
     "ListTasks",
@@ -131,6 +135,7 @@ impl Queue for Door {
     type ProduceStream = Produce;
     type WorkStream = Work;
     type WatchStream = Watch;
+    type WaitTasksStream = WaitTasks;
 
     async fn produce(&self, request: Request<Streaming<v1::ProduceRequest>>) -> Answer<Produce> {
         let (tenant, inbound) = asked(request)?;
@@ -166,6 +171,19 @@ impl Queue for Door {
         self.view(&tenant, &asked.name).await
     }
 
+    async fn wait_tasks(
+        &self,
+        request: Request<Streaming<v1::WaitTasksRequest>>,
+    ) -> Answer<WaitTasks> {
+        let (tenant, inbound) = asked(request)?;
+        answer(Ok(WaitTasks::new(
+            self.queues.clone(),
+            &tenant,
+            inbound,
+            self.stopping.clone(),
+        )))
+    }
+
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
         let (tenant, asked) = asked(request)?;
         let subscribed = async {
@@ -178,7 +196,12 @@ impl Queue for Door {
 
     async fn enqueue(&self, request: Request<v1::EnqueueRequest>) -> Answer<v1::EnqueueResponse> {
         let (tenant, asked) = asked(request)?;
-        let outcomes = calls::enqueue(&self.queues, &tenant, &asked.queue, &asked.tasks).await;
+        let v1::EnqueueRequest {
+            queue,
+            tasks,
+            atomic,
+        } = asked;
+        let outcomes = calls::enqueue(&self.queues, &tenant, &queue, &tasks, atomic).await;
         let outcomes = outcomes.map_err(refused)?;
         let outcomes = outcomes.iter().enumerate();
         let outcomes = outcomes.map(|(at, outcome)| convert::enqueued(at, outcome));

@@ -4,14 +4,15 @@ use egret_proto::queue::v1;
 use egret_queue::{Detail, QueueError, Queues, WorkSpec, check_batch};
 
 use super::convert;
-use crate::queue::{self, Produced, Wanted, Word};
+use crate::queue::{self, Atomicity, Produced, Wanted, Word};
 
-/// Enqueues tasks, each answered by itself.
+/// Enqueues tasks: each by itself, chains as a whole.
 pub(super) async fn enqueue(
     queues: &Queues,
     tenant: &str,
     name: &str,
     tasks: &[v1::NewTask],
+    atomic: bool,
 ) -> Result<Vec<Produced>, QueueError> {
     let wanted = tasks.iter().map(|task| {
         Ok(Wanted {
@@ -23,7 +24,7 @@ pub(super) async fn enqueue(
             task: convert::new_task(task, &[])?,
         })
     });
-    queue::enqueue(queues, tenant, wanted.collect()).await
+    queue::enqueue(queues, tenant, wanted.collect(), Atomicity::of(atomic)).await
 }
 
 /// Reports on leased tasks, each answered by itself.
