@@ -261,7 +261,7 @@ export class Queue {
    */
   async enqueueMany(tasks: readonly NewTask[]): Promise<Enqueued[]> {
     const messages = tasks.map(({ payload, queue, ...options }) => newTask(payload, options, queue));
-    const outcomes = await enqueueMany(this.#connection, { queue: this.name, tasks: messages });
+    const outcomes = await enqueueMany(this.#connection, { queue: this.name, tasks: messages, atomic: false });
     const enqueued = outcomes.filter((outcome): outcome is Enqueued => !(outcome instanceof EgretError));
     if (enqueued.length < outcomes.length) {
       throw new EnqueueRefused(outcomes);

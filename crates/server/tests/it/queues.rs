@@ -9,6 +9,7 @@ mod producing;
 mod rig;
 mod schedules;
 mod streaming;
+mod waiting;
 mod watching;
 mod wire;
 mod working;

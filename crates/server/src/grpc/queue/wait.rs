@@ -89,7 +89,8 @@ impl WaitTasks {
             let (handle, registration) = AbortHandle::new_pair();
             let ended = wait_for(self.queues.clone(), self.tenant.clone(), wait.id);
             let ended = Abortable::new(ended, registration);
-            self.waits.push(ended.map(move |ended| (number, ended)).boxed());
+            self.waits
+                .push(ended.map(move |ended| (number, ended)).boxed());
             if let Some(former) = self.handles.insert(number, handle) {
                 former.abort();
             }
