@@ -34,10 +34,8 @@ import {
 import { checkNames, count, names, text } from "./payload.js";
 import { Producer, enqueueMany } from "./producer.js";
 import type { Handler } from "./task.js";
+import { Waiter } from "./waiter.js";
 import { type WorkOptions, Worker } from "./worker.js";
-
-/** The longest that one long poll of `wait` may last; it makes as many as are needed. */
-const WAIT_MS_MAX = 60_000;
 
 export interface ClientOptions {
   /** How long a single call may take; 30,000. */
@@ -64,6 +62,7 @@ const CLIENT_OPTIONS = names<ClientOptions>({
 export class Client {
   readonly #connection: Connection;
   readonly #producer: Producer;
+  readonly #waiter: Waiter;
 
   /** `url` is like `http://127.0.0.1:7070` or `https://host`. */
   constructor(url: string, token: string, options: ClientOptions = {}) {
@@ -77,11 +76,13 @@ export class Client {
       bytesMax: options.waitingBytesMax ?? 64 << 20,
       patienceMs: options.patienceMs ?? 60_000,
     });
+    this.#waiter = new Waiter(this.#connection);
   }
 
   /** Waits for the outcomes of what was enqueued, then closes the connection. */
   async close(): Promise<void> {
     await this.#producer.close();
+    await this.#waiter.close();
     this.#connection.close();
   }
 
@@ -135,29 +136,31 @@ export class Client {
    */
   async wait(id: string, options: { timeoutMs?: number } = {}): Promise<TaskInfo> {
     const { timeoutMs } = options;
-    const { client, callTimeoutMs } = this.#connection;
     const endMs = timeoutMs === undefined ? Infinity : performance.now() + timeoutMs;
     const backoff = new Backoff();
-    for (;;) {
-      const waitMs = Math.trunc(Math.min(Math.max(endMs - performance.now(), 0), WAIT_MS_MAX));
+    while (performance.now() < endMs) {
       try {
-        const message = await this.#connection.call(client.waitTask, { id, waitMs }, waitMs + callTimeoutMs);
-        const task = new TaskInfo(message);
-        if (task.ended) {
-          return task;
+        const leftMs = timeoutMs === undefined ? undefined : endMs - performance.now();
+        const message = await this.#waiter.wait(id, leftMs);
+        if (message) {
+          return new TaskInfo(message);
         }
-        backoff.reset();
+        break;
       } catch (error) {
-        if (!(error instanceof EgretError && error.retryable) || performance.now() >= endMs) {
+        if (!(error instanceof EgretError && error.retryable)) {
           throw error;
         }
         await sleep(backoff.delayMs());
       }
-      if (performance.now() >= endMs) {
-        const message = `task ${id} has not ended within ${timeoutMs} ms`;
-        throw new TimedOut("wait_timed_out", message, { retryable: true });
-      }
     }
+    // It may have ended in the last moment, and without any time it is only looked at.
+    const message = await this.#connection.call(this.#connection.client.waitTask, { id, waitMs: 0 });
+    const task = new TaskInfo(message);
+    if (task.ended) {
+      return task;
+    }
+    const text = `task ${id} has not ended within ${timeoutMs} ms`;
+    throw new TimedOut("wait_timed_out", text, { retryable: true });
   }
 
   /**
@@ -258,7 +261,7 @@ export class Queue {
    */
   async enqueueMany(tasks: readonly NewTask[]): Promise<Enqueued[]> {
     const messages = tasks.map(({ payload, queue, ...options }) => newTask(payload, options, queue));
-    const outcomes = await enqueueMany(this.#connection, { queue: this.name, tasks: messages });
+    const outcomes = await enqueueMany(this.#connection, { queue: this.name, tasks: messages, atomic: false });
     const enqueued = outcomes.filter((outcome): outcome is Enqueued => !(outcome instanceof EgretError));
     if (enqueued.length < outcomes.length) {
       throw new EnqueueRefused(outcomes);

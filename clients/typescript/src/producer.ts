@@ -128,7 +128,7 @@ export class Producer {
 
   /** A message larger than the server takes ends the stream, for everybody who uses it. */
   async #alone(queue: string, task: pb.NewTask): Promise<Enqueued> {
-    const [outcome] = await enqueueMany(this.#connection, { queue, tasks: [task] });
+    const [outcome] = await enqueueMany(this.#connection, { queue, tasks: [task], atomic: false });
     if (outcome === undefined || outcome instanceof EgretError) {
       throw outcome ?? new EgretError("internal", "egret answered without an outcome");
     }

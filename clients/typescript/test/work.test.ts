@@ -46,6 +46,17 @@ test("a thousand tasks of many callers", () =>
     assert.equal((await queue.info()).counts.completed, 1000);
   }));
 
+test("many waits leave room for other calls", () =>
+  onBench(async ({ client, queue }) => {
+    const made = await queue.enqueueMany(Array.from({ length: 400 }, (_, n) => ({ payload: n, delayMs: 600_000 })));
+    const ids = made.map((task) => (task as { id: string }).id);
+    const waits = ids.map((id) => client.wait(id).catch((error: unknown) => error));
+    await soon(client.get(ids[0]!));
+    await soon(client.cancel(ids[1]!));
+    const ended = await soon(waits[1]!);
+    assert.equal((ended as { state: string }).state, "cancelled");
+  }));
+
 test("tasks that end together are reported together", () =>
   onBench(async ({ queue, start }) => {
     const together = signal();

@@ -17,9 +17,19 @@ egret_base::settings! {
         /// Whether an enqueue to a queue that does not exist creates it.
         create_on_demand: bool = false,
         /// Largest number of queues of all tenants together.
-        queues_max: u32 = 10_000,
+        queues_max: u32 = 20_000,
+        /// Largest number of queues of one tenant. 0: as many as are still free, so that one tenant alone
+        /// gets half of `queues_max`.
+        tenant_queues_max: u32 = 0,
         /// Largest number of tasks known at a time, ended ones included.
         tasks_max: u64 = 100_000_000,
+        /// Largest number of them of one tenant. 0: as many as are still free, so that one tenant alone gets
+        /// half of `tasks_max`.
+        tenant_tasks_max: u64 = 0,
+        /// Largest number of schedules of all tenants together.
+        schedules_max: u32 = 20_000,
+        /// Largest number of schedules of one tenant. 0: as many as are still free.
+        tenant_schedules_max: u32 = 0,
         /// Largest payload of a task.
         payload_bytes_max: Size = Size::mib(1),
         /// Largest result of a task, where it is not sent as an attachment.
@@ -69,5 +79,7 @@ egret_base::settings! {
         watch_changes_max: u32 = 10_000,
         /// Subscribers to changes of state.
         watchers_max: u32 = 1_000,
+        /// Subscribers of one tenant. 0: as many as are still free.
+        tenant_watchers_max: u32 = 0,
     }
 }

@@ -13,6 +13,7 @@ mod store;
 mod worker;
 
 pub use api::attachments::{Attachment, Manifest, Opened, Upload};
+pub use api::chain::{ChainRefusal, ChainTask};
 pub use api::claim::OwnedTask;
 pub use api::outbox::{Outbox, OutboxSteps, OutboxView};
 pub use api::produce::{BATCH_MAX, Enqueues, Format, NewTask, PRIORITY_DEFAULT, check_batch};
@@ -32,6 +33,6 @@ pub use store::content::Content;
 /// Formats on disk, for tests that look at every byte of them.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::store::{attachment, content, record, snapshot};
+    pub use crate::store::{attachment, chain, content, record, snapshot};
     pub use crate::worker::partition::driven::{Driven, DrivenWorker, end_by_a_panic};
 }

@@ -28,6 +28,7 @@ use egret_log::{
     Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogReader, Seq,
 };
 
+use crate::api::share::TenantShare;
 use crate::api::{Inner, QueueHandle, Queues, lock};
 use crate::config::QueueConfig;
 use crate::core::state::State;
@@ -101,6 +102,20 @@ impl Service for Queues {
 
 /// Tasks that a partition can know: the rows of its tables have 32-bit numbers.
 const TASKS_MAX: u64 = 1 << 31;
+
+/// Tasks that one of `partitions` may know, and those of one tenant.
+pub(crate) fn task_share(config: &QueueConfig, partitions: usize) -> TenantShare {
+    let partitions = partitions as u64;
+    let part = |tasks: u64| (tasks / partitions).clamp(1, TASKS_MAX);
+    let one = match config.tenant_tasks_max {
+        0 => 0,
+        max => part(max),
+    };
+    TenantShare::new(
+        ("queue.tasks_max", part(config.tasks_max)),
+        ("queue.tenant_tasks_max", one),
+    )
+}
 
 fn durability(config: &QueueConfig) -> Result<Durability, QueueError> {
     match config.durability.as_str() {
@@ -177,10 +192,12 @@ impl Queues {
             self.settle(&known).await?;
             if !known.goes {
                 let queue = QueueHandle::new(known.id, &known.tenant, &known.name, known.settings);
+                queue.note_priority();
                 self.note_handle(Arc::new(queue));
             }
         }
         self.inner.next_queue.store(next, Ordering::Release);
+        self.finish_chains().await?;
         self.begin_upkeep_of_shelf();
         self.begin_callbacks().await
     }
@@ -279,7 +296,7 @@ impl Inner {
             dispatcher: Dispatcher::new(number, self.limits.clone()),
             post: Post::new(self.partitions.clone(), number),
             partition: number,
-            tasks_max: (config.tasks_max / count as u64).clamp(1, TASKS_MAX),
+            task_share: task_share(config, count),
             reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),
             place: directory.display().to_string(),
             shelf: self.shelf.clone(),

@@ -12,7 +12,7 @@ use egret_queue::QueueError;
 use egret_queue::model::TaskId;
 
 pub(crate) use changes::Changes;
-pub(crate) use enqueue::{Produced, Wanted, enqueue};
+pub(crate) use enqueue::{Atomicity, Produced, Wanted, enqueue};
 pub(crate) use report::{Word, manifest, report, words};
 
 /// The longest that a call waits, in milliseconds.

@@ -14,11 +14,9 @@ from .producer import Producer
 from .queue import Queue
 from .schedule import Schedule
 from .task import Handler
+from .waiter import Waiter
 from .watch import Watch
 from .worker import Worker
-
-WAIT_SECONDS_MAX = 60
-"""The longest that one long poll of ``wait`` may last; it makes as many as are needed."""
 
 
 class Client:
@@ -56,6 +54,7 @@ class Client:
             bytes_max=waiting_bytes_max,
             patience=patience,
         )
+        self._waiter = Waiter(self._connection)
 
     async def __aenter__(self) -> Client:
         return self
@@ -66,6 +65,7 @@ class Client:
     async def close(self) -> None:
         """Waits for the outcomes of what was enqueued, then closes the connection."""
         await self._producer.close()
+        await self._waiter.close()
         await self._connection.close()
 
     @property
@@ -116,7 +116,8 @@ class Client:
         ``handler`` is called with a ``Task``; what it returns is the task's result, what it raises
         decides what becomes of the task (``PermanentError``, ``Retry`` and ``Snooze``, anything
         else is a failure and tried again as the queue says). It is cancelled when its lease is
-        lost. It must not block the event loop, or no heartbeat is sent: use ``asyncio.to_thread``.
+        lost. While it blocks the event loop nothing else of the process goes on, except heartbeats, which
+        a thread sends then: use ``asyncio.to_thread`` for long work.
 
         ``concurrency`` is how many tasks are worked on at a time, ``name`` is for people to read,
         ``lease`` (seconds) is how long a task is held without a heartbeat instead of what the queue
@@ -152,24 +153,24 @@ class Client:
         end = None if timeout is None else loop.time() + timeout
         backoff = Backoff()
         while True:
-            left = float(WAIT_SECONDS_MAX) if end is None else end - loop.time()
-            left = min(max(left, 0.0), WAIT_SECONDS_MAX)
-            request = pb.WaitTaskRequest(id=id, wait_ms=int(left * 1000))
+            left = None if end is None else end - loop.time()
+            if left is not None and left <= 0:
+                break
             try:
-                message = await self._connection.call(
-                    "WaitTask", request, pb.Task, left + self._connection.call_timeout
-                )
-                task = TaskInfo(message)
-                if task.state.ended:
-                    return task
-                backoff.reset()
+                return TaskInfo(await asyncio.wait_for(self._waiter.wait(id), left))
+            except (asyncio.TimeoutError, TimeoutError):
+                break
             except errors.EgretError as error:
-                if not error.retryable or (end is not None and loop.time() >= end):
+                if not error.retryable:
                     raise
                 await asyncio.sleep(backoff.delay())
-            if end is not None and loop.time() >= end:
-                message_text = f"task {id} has not ended within {timeout:g} s"
-                raise errors.TimedOut("wait_timed_out", message_text, retryable=True)
+        # It may have ended in the last moment, and without any time it is only looked at.
+        request = pb.WaitTaskRequest(id=id, wait_ms=0)
+        task = TaskInfo(await self._connection.call("WaitTask", request, pb.Task))
+        if task.state.ended:
+            return task
+        message_text = f"task {id} has not ended within {timeout:g} s"
+        raise errors.TimedOut("wait_timed_out", message_text, retryable=True)
 
     async def result(self, id: str, timeout: Optional[float] = None) -> Any:
         """Waits until a task has completed, and returns its result.

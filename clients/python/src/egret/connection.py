@@ -94,6 +94,13 @@ class Connection:
                 self._channel = grpc.aio.insecure_channel(self._target, _OPTIONS)
         return self._channel
 
+    def open_blocking(self) -> grpc.Channel:
+        """A channel of its own for a thread that has no event loop; whoever asks closes it."""
+        if self._secure:
+            credentials = grpc.ssl_channel_credentials(self._root_certificates)
+            return grpc.secure_channel(self._target, credentials, _OPTIONS)
+        return grpc.insecure_channel(self._target, _OPTIONS)
+
     def _callable(self, kind: str, method: str, reply: type[Reply]) -> Any:
         made = self._calls.get(method)
         if made is None:

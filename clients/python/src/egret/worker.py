@@ -34,6 +34,7 @@ from .connection import (
     within,
     write,
 )
+from .heartbeat import HeartbeatThread
 from .payload import Duration, milliseconds
 from .report import Report, Running, text_of
 from .task import Handler, PermanentError, Retry, Snooze, Task
@@ -103,6 +104,7 @@ class Worker:
         # The lease that the pace of the heartbeats is made for.
         self._pace_ms = LEASE_MS_IDLE
         self._beating: Optional[asyncio.TimerHandle] = None
+        self._heartbeats = HeartbeatThread(connection, lambda: list(self._running.values()))
         self._stop_called = False
         self._signalled = False
         self._stopping = False
@@ -132,6 +134,7 @@ class Worker:
         if self._stop_called:
             self._begin_stop()
         work = asyncio.ensure_future(self._drive())
+        self._heartbeats.start()
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -147,6 +150,7 @@ class Worker:
             raise
         finally:
             self._finished = True
+            self._heartbeats.end()
             for timer in self._timers:
                 timer.cancel()
             for number in restore:
@@ -481,6 +485,7 @@ class Worker:
 
     def _beat(self) -> None:
         """Puts tasks up for a heartbeat before a third of their lease has passed."""
+        self._heartbeats.loop_is_alive()
         now = self._loop.time()
         pace_ms = LEASE_MS_IDLE
         for running in list(self._running.values()):
@@ -512,6 +517,8 @@ class Worker:
 
     def _pace(self, lease_ms: int) -> None:
         """The next look is in time for a lease that lasts so long, and then the others are too."""
+        if lease_ms < self._pace_ms:
+            self._heartbeats.leases_are_shorter()
         self._pace_ms = lease_ms
         if self._beating is not None:
             self._beating.cancel()

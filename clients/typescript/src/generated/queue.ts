@@ -115,6 +115,7 @@ export interface ProduceResponse {
 export interface EnqueueRequest {
   queue: string;
   tasks: NewTask[];
+  atomic: boolean;
 }
 
 export interface EnqueueResponse {
@@ -305,6 +306,26 @@ export interface GetTaskRequest {
 export interface WaitTaskRequest {
   id: string;
   waitMs: number;
+}
+
+export interface WaitTasksRequest {
+  waits: Wait[];
+  cancelled: number[];
+}
+
+export interface Wait {
+  number: number;
+  id: string;
+}
+
+export interface WaitTasksResponse {
+  outcomes: WaitOutcome[];
+}
+
+export interface WaitOutcome {
+  number: number;
+  task: Task | undefined;
+  error: Error | undefined;
 }
 
 export interface DeleteTaskResponse {
@@ -1200,7 +1221,7 @@ export const ProduceResponse: MessageFns<ProduceResponse> = {
 };
 
 function createBaseEnqueueRequest(): EnqueueRequest {
-  return { queue: "", tasks: [] };
+  return { queue: "", tasks: [], atomic: false };
 }
 
 export const EnqueueRequest: MessageFns<EnqueueRequest> = {
@@ -1210,6 +1231,9 @@ export const EnqueueRequest: MessageFns<EnqueueRequest> = {
     }
     for (const v of message.tasks) {
       NewTask.encode(v!, writer.uint32(18).fork()).join();
+    }
+    if (message.atomic !== false) {
+      writer.uint32(24).bool(message.atomic);
     }
     return writer;
   },
@@ -1243,6 +1267,14 @@ export const EnqueueRequest: MessageFns<EnqueueRequest> = {
             message.tasks.push(NewTask.decode(reader, reader.uint32()));
             continue;
           }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.atomic = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1262,6 +1294,7 @@ export const EnqueueRequest: MessageFns<EnqueueRequest> = {
     const message = createBaseEnqueueRequest();
     message.queue = object.queue ?? "";
     message.tasks = object.tasks?.map((e) => NewTask.fromPartial(e)) || [];
+    message.atomic = object.atomic ?? false;
     return message;
   },
 };
@@ -3842,6 +3875,288 @@ export const WaitTaskRequest: MessageFns<WaitTaskRequest> = {
   },
 };
 
+function createBaseWaitTasksRequest(): WaitTasksRequest {
+  return { waits: [], cancelled: [] };
+}
+
+export const WaitTasksRequest: MessageFns<WaitTasksRequest> = {
+  encode(message: WaitTasksRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.waits) {
+      Wait.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.cancelled.length !== 0) {
+      writer.uint32(18).fork();
+      for (const v of message.cancelled) {
+        writer.uint64(v);
+      }
+      writer.join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): WaitTasksRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseWaitTasksRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.waits.push(Wait.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag === 16) {
+              message.cancelled.push(longToNumber(reader.uint64()));
+
+              continue;
+            }
+
+            if (tag === 18) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.cancelled.push(longToNumber(reader.uint64()));
+              }
+
+              continue;
+            }
+
+            break;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<WaitTasksRequest>, I>>(base?: I): WaitTasksRequest {
+    return WaitTasksRequest.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<WaitTasksRequest>, I>>(object: I): WaitTasksRequest {
+    const message = createBaseWaitTasksRequest();
+    message.waits = object.waits?.map((e) => Wait.fromPartial(e)) || [];
+    message.cancelled = object.cancelled?.map((e) => e) || [];
+    return message;
+  },
+};
+
+function createBaseWait(): Wait {
+  return { number: 0, id: "" };
+}
+
+export const Wait: MessageFns<Wait> = {
+  encode(message: Wait, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.number !== 0) {
+      writer.uint32(8).uint64(message.number);
+    }
+    if (message.id !== "") {
+      writer.uint32(18).string(message.id);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Wait {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseWait();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.number = longToNumber(reader.uint64());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<Wait>, I>>(base?: I): Wait {
+    return Wait.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<Wait>, I>>(object: I): Wait {
+    const message = createBaseWait();
+    message.number = object.number ?? 0;
+    message.id = object.id ?? "";
+    return message;
+  },
+};
+
+function createBaseWaitTasksResponse(): WaitTasksResponse {
+  return { outcomes: [] };
+}
+
+export const WaitTasksResponse: MessageFns<WaitTasksResponse> = {
+  encode(message: WaitTasksResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.outcomes) {
+      WaitOutcome.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): WaitTasksResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseWaitTasksResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.outcomes.push(WaitOutcome.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<WaitTasksResponse>, I>>(base?: I): WaitTasksResponse {
+    return WaitTasksResponse.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<WaitTasksResponse>, I>>(object: I): WaitTasksResponse {
+    const message = createBaseWaitTasksResponse();
+    message.outcomes = object.outcomes?.map((e) => WaitOutcome.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseWaitOutcome(): WaitOutcome {
+  return { number: 0, task: undefined, error: undefined };
+}
+
+export const WaitOutcome: MessageFns<WaitOutcome> = {
+  encode(message: WaitOutcome, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.number !== 0) {
+      writer.uint32(8).uint64(message.number);
+    }
+    if (message.task !== undefined) {
+      Task.encode(message.task, writer.uint32(18).fork()).join();
+    }
+    if (message.error !== undefined) {
+      Error.encode(message.error, writer.uint32(26).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): WaitOutcome {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseWaitOutcome();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.number = longToNumber(reader.uint64());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.task = Task.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.error = Error.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<WaitOutcome>, I>>(base?: I): WaitOutcome {
+    return WaitOutcome.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<WaitOutcome>, I>>(object: I): WaitOutcome {
+    const message = createBaseWaitOutcome();
+    message.number = object.number ?? 0;
+    message.task = (object.task !== undefined && object.task !== null) ? Task.fromPartial(object.task) : undefined;
+    message.error = (object.error !== undefined && object.error !== null) ? Error.fromPartial(object.error) : undefined;
+    return message;
+  },
+};
+
 function createBaseDeleteTaskResponse(): DeleteTaskResponse {
   return {};
 }
@@ -5847,6 +6162,15 @@ export const QueueService = {
     responseSerialize: (value: WatchResponse): Buffer => Buffer.from(WatchResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): WatchResponse => WatchResponse.decode(value),
   },
+  waitTasks: {
+    path: "/egret.queue.v1.Queue/WaitTasks" as const,
+    requestStream: true as const,
+    responseStream: true as const,
+    requestSerialize: (value: WaitTasksRequest): Buffer => Buffer.from(WaitTasksRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): WaitTasksRequest => WaitTasksRequest.decode(value),
+    responseSerialize: (value: WaitTasksResponse): Buffer => Buffer.from(WaitTasksResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): WaitTasksResponse => WaitTasksResponse.decode(value),
+  },
   enqueue: {
     path: "/egret.queue.v1.Queue/Enqueue" as const,
     requestStream: false as const,
@@ -6071,6 +6395,7 @@ export interface QueueServer extends UntypedServiceImplementation {
   produce: handleBidiStreamingCall<ProduceRequest, ProduceResponse>;
   work: handleBidiStreamingCall<WorkRequest, WorkResponse>;
   watch: handleServerStreamingCall<WatchRequest, WatchResponse>;
+  waitTasks: handleBidiStreamingCall<WaitTasksRequest, WaitTasksResponse>;
   enqueue: handleUnaryCall<EnqueueRequest, EnqueueResponse>;
   claim: handleUnaryCall<ClaimRequest, ClaimResponse>;
   report: handleUnaryCall<ReportRequest, ReportResponse>;
@@ -6110,6 +6435,12 @@ export interface QueueClient extends Client {
     metadata?: Metadata,
     options?: Partial<CallOptions>,
   ): ClientReadableStream<WatchResponse>;
+  waitTasks(): ClientDuplexStream<WaitTasksRequest, WaitTasksResponse>;
+  waitTasks(options: Partial<CallOptions>): ClientDuplexStream<WaitTasksRequest, WaitTasksResponse>;
+  waitTasks(
+    metadata: Metadata,
+    options?: Partial<CallOptions>,
+  ): ClientDuplexStream<WaitTasksRequest, WaitTasksResponse>;
   enqueue(
     request: EnqueueRequest,
     callback: (error: ServiceError | null, response: EnqueueResponse) => void,

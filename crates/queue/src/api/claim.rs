@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use super::session::WorkSpec;
 use super::sink::{Assigned, ReportSink, WorkSink};
 use super::submit::{Said, Submission};
-use super::work::{Reports, answer};
+use super::work::{Reports, Worker, answer};
 use super::{Queues, lock};
 use crate::core::command::Defer;
 use crate::error::QueueError;
@@ -42,8 +42,7 @@ impl Queues {
         let claiming = Claiming(&basket);
         let (worker, _) = self.worker(tenant, spec, basket.clone()).await?;
         let partitions = self.inner.partitions()?.len();
-        let start = self.inner.spread.fetch_add(1, Ordering::Relaxed) as usize;
-        for step in 0..partitions {
+        for partition in self.partitions_to_claim(&worker).await? {
             let room = most - basket.len();
             if room == 0 || basket.is_full() {
                 break;
@@ -53,8 +52,12 @@ impl Queues {
             once.add_credits(room);
             let (answer, told) = answer();
             let submission = Submission::Once(once, answer);
-            self.inner.submit((start + step) % partitions, submission)?;
-            told.await.unwrap_or(Err(QueueError::Stopping))?;
+            self.inner.submit(partition, submission)?;
+            match told.await.unwrap_or(Err(QueueError::Stopping)) {
+                // One that ends meanwhile hides nothing that the others have.
+                Err(_) if self.inner.failed().contains(&partition) => {}
+                outcome => outcome?,
+            }
         }
         if basket.len() == 0 && !patience.is_zero() {
             worker.add_credits(most)?;
@@ -65,6 +68,33 @@ impl Queues {
         let tasks = basket.close();
         drop(claiming);
         Ok(tasks)
+    }
+}
+
+impl Queues {
+    /// The partitions that run, in the order in which a claim asks them: where the queues have tasks of
+    /// several priorities, those whose next task goes first before others, else each claim another one first.
+    async fn partitions_to_claim(&self, worker: &Worker) -> Result<Vec<usize>, QueueError> {
+        let mut partitions = self.inner.running()?;
+        let start = self.inner.spread.fetch_add(1, Ordering::Relaxed) as usize;
+        let first = start % partitions.len();
+        partitions.rotate_left(first);
+        if partitions.len() == 1 || !worker.has_priorities {
+            return Ok(partitions);
+        }
+        let queues: Arc<[u32]> = worker.session.queues.iter().map(|(id, _)| *id).collect();
+        let mut ranked = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            let queues = queues.clone();
+            let asked = self.inner.ask(partition, move |turn| {
+                let ranks = queues.iter();
+                ranks.filter_map(|queue| turn.state.next_rank(*queue)).max()
+            });
+            // One that fails meanwhile comes last.
+            ranked.push((partition, asked.await.unwrap_or_default()));
+        }
+        ranked.sort_by_key(|(_, rank)| std::cmp::Reverse(*rank));
+        Ok(ranked.into_iter().map(|(partition, _)| partition).collect())
     }
 }
 

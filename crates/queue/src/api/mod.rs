@@ -1,6 +1,7 @@
 //! The engine's handle and its operations: what the doors call.
 
 pub mod attachments;
+pub(crate) mod chain;
 pub mod claim;
 pub(crate) mod destination;
 pub mod feed;
@@ -10,6 +11,7 @@ pub mod queues;
 pub mod reports;
 pub mod schedules;
 pub(crate) mod session;
+pub(crate) mod share;
 pub mod sink;
 pub(crate) mod submit;
 pub mod summary;
@@ -69,6 +71,8 @@ pub struct QueueHandle {
     pub name: Box<str>,
     settings: RwLock<Arc<QueueSettings>>,
     deleted: AtomicBool,
+    /// Whether it may have tasks of several priorities.
+    has_priorities: AtomicBool,
     /// Who works on it, and some who did.
     workers: Mutex<Vec<Weak<WorkSession>>>,
 }
@@ -82,6 +86,7 @@ impl QueueHandle {
             name: name.into(),
             settings: RwLock::new(Arc::new(settings)),
             deleted: AtomicBool::new(false),
+            has_priorities: AtomicBool::new(false),
             workers: Mutex::default(),
         }
     }
@@ -89,6 +94,19 @@ impl QueueHandle {
     /// Whether it is no queue any more: whoever keeps it asks for it by its name again.
     pub fn is_deleted(&self) -> bool {
         self.deleted.load(Ordering::Acquire)
+    }
+
+    /// Whether it may have tasks of several priorities.
+    pub(crate) fn has_priorities(&self) -> bool {
+        self.has_priorities.load(Ordering::Relaxed)
+    }
+
+    /// A task of another priority than the usual one may be in it.
+    pub(crate) fn note_priority(&self) {
+        // Read first: a line of memory that nothing changes is shared by all cores.
+        if !self.has_priorities() {
+            self.has_priorities.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Somebody works on it, who is told when it is deleted.
@@ -198,6 +216,27 @@ impl Inner {
         known.map(Vec::as_slice).ok_or(QueueError::Stopping)
     }
 
+    /// The partitions that take something in.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn running(&self) -> Result<Vec<usize>, QueueError> {
+        let partitions = self.partitions()?;
+        let running = (0..partitions.len()).filter(|at| !partitions[*at].inbox.is_closed());
+        let running: Vec<usize> = running.collect();
+        match running.is_empty() {
+            true => Err(self.why_ended(0)),
+            false => Ok(running),
+        }
+    }
+
+    /// The partitions that have failed while others go on.
+    pub fn failed(&self) -> Vec<usize> {
+        let partitions = self.partitions().unwrap_or_default();
+        let failed = (0..partitions.len()).filter(|at| partitions[*at].failure.get().is_some());
+        failed.collect()
+    }
+
     /// Which partition has a shard.
     pub fn partition_of(&self, shard: u16) -> Result<usize, QueueError> {
         let count = self.partitions()?.len();
@@ -229,7 +268,11 @@ impl Inner {
     fn why_ended(&self, partition: usize) -> QueueError {
         let partitions = self.partitions.get();
         let failure = partitions.and_then(|all| all[partition].failure.get());
-        failure.cloned().unwrap_or(QueueError::Stopping)
+        match failure {
+            // What ails its log is in Egret's own, with the place.
+            Some(_) => QueueError::PartitionFailed { partition },
+            None => QueueError::Stopping,
+        }
     }
 
     /// Has something done in a partition's turn; returns when that is committed.

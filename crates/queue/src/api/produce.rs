@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::destination;
 use super::sink::ProduceSink;
-use super::submit::{EnqueueBatch, Item, Submission};
+use super::submit::{EnqueueBatch, Grouping, Item, Submission};
 use super::{QueueHandle, Queues};
 use crate::core::lanes::PRIORITIES;
 use crate::core::wheel::TIME_MAX_MS;
@@ -163,7 +163,8 @@ pub(crate) fn key_hash(kind: u8, queue: u32, parts: &[&str]) -> u128 {
 
 const KIND_ORDERING: u8 = 1;
 const KIND_UNIQUE: u8 = 2;
-const KIND_ORIGIN: u8 = 3;
+pub(super) const KIND_ORIGIN: u8 = 3;
+pub(super) const KIND_CHAIN: u8 = 4;
 
 impl<'q> Enqueues<'q> {
     /// Nothing yet.
@@ -171,11 +172,19 @@ impl<'q> Enqueues<'q> {
     /// # Errors
     /// When the engine is not running.
     pub fn new(queues: &'q Queues) -> Result<Self, QueueError> {
-        let count = queues.inner.partitions()?.len();
+        let partitions = queues.inner.partitions()?;
+        let count = partitions.len();
+        let next = queues.inner.spread.fetch_add(1, Ordering::Relaxed);
+        // A partition that has failed gets only what its key sends there.
+        let mut spreads = (next..).take(count);
+        let is_running = |spread: &u64| {
+            let partition = (*spread % count as u64) as usize;
+            !partitions[partition].inbox.is_closed()
+        };
         Ok(Self {
             queues,
             now_ms: queues.inner.clock.now().as_millis_unsigned(),
-            spread: queues.inner.spread.fetch_add(1, Ordering::Relaxed),
+            spread: spreads.find(is_running).unwrap_or(next),
             tenant: 0,
             parts: (0..count).map(|_| Part::default()).collect(),
             full: Vec::new(),
@@ -245,6 +254,9 @@ impl<'q> Enqueues<'q> {
             Some(priority) if (priority as usize) < PRIORITIES => priority as u8,
             Some(priority) => return invalid("priority", format!("{priority} is not from 0 to 9")),
         };
+        if priority != PRIORITY_DEFAULT {
+            queue.note_priority();
+        }
         let key = match task.ordering_key {
             "" => 0,
             key => key_hash(KIND_ORDERING, queue.id, &[key]),
@@ -280,7 +292,7 @@ impl<'q> Enqueues<'q> {
 
     /// By the ordering key, so that its tasks meet; else by the unique key, so that duplicates meet; else
     /// anywhere.
-    fn shard(&self, key: u128, unique: Option<(u128, u64)>) -> u16 {
+    pub(super) fn shard(&self, key: u128, unique: Option<(u128, u64)>) -> u16 {
         let spread = 1 << SHARD_BITS;
         match (key, unique) {
             (0, None) => {
@@ -293,6 +305,11 @@ impl<'q> Enqueues<'q> {
             (0, Some((hash, _))) => (hash >> 64) as u16 & (spread - 1) as u16,
             (key, _) => (key >> 64) as u16 & (spread - 1) as u16,
         }
+    }
+
+    /// Refuses a task that waits for too many others.
+    pub(super) fn check_waits(&self, count: usize) -> Result<(), QueueError> {
+        check_many("after", count)
     }
 
     fn run_at(&self, task: &NewTask<'_>) -> Result<u64, QueueError> {
@@ -318,6 +335,7 @@ impl<'q> Enqueues<'q> {
             }
             let numbers: Vec<u64> = part.items.iter().map(|item| item.number).collect();
             let batch = EnqueueBatch {
+                grouping: Grouping::Separate,
                 tenant: self.tenant,
                 items: part.items,
                 bytes: Arc::new(part.bytes),

@@ -3,13 +3,13 @@
 //! Partition 0 knows every queue first and loses it last; the others follow, and what a crash left
 //! undone between them is done at the next start.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use egret_base::Limit;
-
 use super::produce::{check_attempts, check_retry};
+use super::share::TenantShare;
 use super::submit::Submission;
 use super::work::check_lease;
 use super::{QueueHandle, Queues, unbroken};
@@ -107,6 +107,8 @@ pub struct QueueView {
     pub counts: Counts,
     /// For how long the task has been ready that has been so longest, in milliseconds.
     pub oldest_ready_ms: u64,
+    /// Partitions that have failed: their tasks are not counted.
+    pub unavailable: Vec<usize>,
 }
 
 impl QueueView {
@@ -179,8 +181,16 @@ impl Queues {
             .map_or_else(QueueSettings::default, |queue| (*queue.settings()).clone());
         change.apply(&mut settings)?;
         if known.is_none() {
-            let limit = Limit::new("queue.queues_max", u64::from(self.inner.config.queues_max));
-            limit.check(self.count_queues() + 1)?;
+            let config = &self.inner.config;
+            let share = TenantShare::new(
+                ("queue.queues_max", u64::from(config.queues_max)),
+                (
+                    "queue.tenant_queues_max",
+                    u64::from(config.tenant_queues_max),
+                ),
+            );
+            let (all, own) = self.count_queues(tenant);
+            share.check(all, own, 1)?;
         }
         let (queues, tenant, name) = (self.clone(), tenant.to_owned(), name.to_owned());
         unbroken(async move {
@@ -255,16 +265,16 @@ impl Queues {
         }
     }
 
-    fn count_queues(&self) -> u64 {
+    /// The queues of all tenants, and of one.
+    fn count_queues(&self, tenant: &str) -> (u64, u64) {
         let queues = self
             .inner
             .queues
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        queues
-            .values()
-            .map(|of_tenant| of_tenant.len() as u64)
-            .sum()
+        let all = queues.values().map(HashMap::len).sum::<usize>();
+        let own = queues.get(tenant).map_or(0, HashMap::len);
+        (all as u64, own as u64)
     }
 
     /// Tells a partition of a queue. Each keeps its share of the tasks that have ended.
@@ -424,6 +434,8 @@ impl Queues {
         };
         let id = self.known_queue(tenant, name).ok_or_else(not_found)?.id;
         let mut whole: Option<QueueView> = None;
+        let mut unavailable = Vec::new();
+        self.inner.running()?;
         for partition in 0..self.inner.partitions()?.len() {
             let asked = self.inner.ask(partition, move |turn| {
                 let state = &*turn.state;
@@ -438,9 +450,16 @@ impl Queues {
                     created_ms: row.created_ms,
                     counts: row.counts(),
                     oldest_ready_ms: oldest.map_or(0, |since| now_ms.saturating_sub(since)),
+                    unavailable: Vec::new(),
                 })
             });
-            let part = asked.await?.ok_or_else(not_found)?;
+            let part = match asked.await {
+                Err(QueueError::PartitionFailed { partition }) => {
+                    unavailable.push(partition);
+                    continue;
+                }
+                part => part?.ok_or_else(not_found)?,
+            };
             match &mut whole {
                 None => whole = Some(part),
                 Some(whole) => {
@@ -451,7 +470,9 @@ impl Queues {
                 }
             }
         }
-        whole.ok_or_else(not_found)
+        let mut whole = whole.ok_or_else(not_found)?;
+        whole.unavailable = unavailable;
+        Ok(whole)
     }
 }
 

@@ -34,6 +34,29 @@ pub(crate) struct Item {
 }
 
 impl Item {
+    /// The item of a command, with its bytes.
+    pub fn of(task: &Enqueue<'_>) -> (Vec<Item>, Vec<u8>) {
+        let bytes = [task.tags, task.after, task.content].concat();
+        let tags = task.tags.len() as u32;
+        let after = tags + task.after.len() as u32;
+        let item = Item {
+            number: 0,
+            queue: task.queue,
+            shard: task.shard,
+            priority: task.priority,
+            callback: task.callback,
+            run_at_ms: task.run_at_ms,
+            key: task.key,
+            unique: task.unique,
+            origin: task.origin,
+            options: task.options,
+            tags: 0..tags,
+            after: tags..after,
+            content: after..bytes.len() as u32,
+        };
+        (vec![item], bytes)
+    }
+
     /// The command for it.
     pub fn command<'a>(&self, bytes: &'a [u8]) -> Enqueue<'a> {
         Enqueue {
@@ -58,8 +81,28 @@ pub(crate) fn slice<'a>(bytes: &'a [u8], span: &Span) -> &'a [u8] {
     &bytes[span.start as usize..span.end as usize]
 }
 
+/// How the tasks of a batch belong together.
+pub(crate) enum Grouping {
+    /// Each is made or refused by itself.
+    Separate,
+    /// All are made or none; for each task the places of earlier ones that it waits for.
+    Chain(Vec<Vec<u32>>),
+    /// They were promised, see [`crate::api::chain`]: no limit refuses them any more.
+    Promised,
+}
+
+impl Grouping {
+    fn link_count(&self) -> usize {
+        match self {
+            Grouping::Chain(links) => links.iter().map(Vec::len).sum(),
+            Grouping::Separate | Grouping::Promised => 0,
+        }
+    }
+}
+
 /// New tasks of one caller for one partition.
 pub(crate) struct EnqueueBatch {
+    pub grouping: Grouping,
     /// Whose they are.
     pub tenant: u32,
     pub items: Vec<Item>,
@@ -202,6 +245,9 @@ pub(crate) enum Submission {
 /// The record of a new task without tags, other tasks and content, at most, and what the log adds.
 const TASK_BYTES_MAX: usize = 192;
 
+/// An id of a task that another waits for.
+const TASK_ID_BYTES: usize = 16;
+
 /// The record of a report without result or error, at most, and what the log adds.
 const REPORT_BYTES_MAX: usize = 64;
 
@@ -246,7 +292,10 @@ impl Submission {
     /// Bytes of records that it may cause, at most; of an [`Ask`], which is one record, not known.
     pub fn record_bytes(&self) -> usize {
         match self {
-            Submission::Enqueue(batch) => batch.bytes.len() + batch.items.len() * TASK_BYTES_MAX,
+            Submission::Enqueue(batch) => {
+                let ids_bytes = batch.grouping.link_count() * TASK_ID_BYTES;
+                batch.bytes.len() + ids_bytes + batch.items.len() * TASK_BYTES_MAX
+            }
             Submission::Report(batch) => batch.bytes.len() + batch.items.len() * REPORT_BYTES_MAX,
             _ => 0,
         }

@@ -72,12 +72,14 @@ impl Queues {
             return Readiness::NotReady("starting".to_owned());
         };
         let stopped = partitions.iter().filter(|one| one.inbox.is_closed());
+        let failed: Vec<String> = self.inner.failed().iter().map(usize::to_string).collect();
         let failure = partitions.iter().find_map(|one| one.failure.get());
         match (stopped.count(), failure) {
             (0, _) => Readiness::Ready,
             (stopped, Some(failure)) => Readiness::NotReady(format!(
-                "{stopped} of {} partitions have stopped until Egret starts again: {failure}",
-                partitions.len()
+                "{stopped} of {} partitions have stopped until Egret starts again, the others go on: partition {}: {failure}",
+                partitions.len(),
+                failed.join(", "),
             )),
             (stopped, None) => Readiness::NotReady(format!(
                 "{stopped} of {} partitions have stopped",

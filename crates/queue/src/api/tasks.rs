@@ -26,6 +26,8 @@ pub struct TaskPage {
     pub tasks: Vec<TaskView>,
     /// For the next page; `None` at the end.
     pub next: Option<String>,
+    /// Partitions that have failed: what is in them is not shown.
+    pub unavailable: Vec<usize>,
 }
 
 /// How much of a task is wanted.
@@ -230,7 +232,10 @@ impl Queues {
         };
         let mut at = Cursor::read(cursor, &states)?;
         let partitions = self.inner.partitions()?.len();
-        let mut page = TaskPage::default();
+        let mut page = TaskPage {
+            unavailable: self.inner.failed(),
+            ..TaskPage::default()
+        };
         while at.state < states.len() && at.partition < partitions {
             let (state, from, tag) = (states[at.state], at.from, tag.to_owned());
             let room = limit - page.tasks.len();
@@ -245,7 +250,17 @@ impl Queues {
                     .filter_map(|place| Sight::of(known, *place));
                 (sights.collect::<Vec<_>>(), found.next)
             });
-            let (sights, next) = asked.await?;
+            let asked = match asked.await {
+                Err(QueueError::PartitionFailed { partition }) => {
+                    if !page.unavailable.contains(&partition) {
+                        page.unavailable.push(partition);
+                    }
+                    at = at.onward(partitions);
+                    continue;
+                }
+                asked => asked?,
+            };
+            let (sights, next) = asked;
             page.tasks
                 .extend(self.views(at.partition, sights, Detail::Brief).await?);
             match next {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Queues;
+use super::share::TenantShare;
 use crate::core::entry::TaskState;
 use crate::error::QueueError;
 use crate::model::TaskId;
@@ -55,8 +56,16 @@ impl Queues {
         let mask = states
             .iter()
             .fold(0, |mask, state| mask | 1 << *state as u8);
-        let most = u64::from(self.inner.config.watchers_max);
-        for partition in 0..self.inner.partitions()?.len() {
+        let config = &self.inner.config;
+        let share = TenantShare::new(
+            ("queue.watchers_max", u64::from(config.watchers_max)),
+            (
+                "queue.tenant_watchers_max",
+                u64::from(config.tenant_watchers_max),
+            ),
+        );
+        // One that starts again later tells those who subscribe then.
+        for partition in self.inner.running()? {
             let subscription = Subscription {
                 tenant: tenant.into(),
                 queues: names.clone(),
@@ -65,7 +74,7 @@ impl Queues {
             };
             let asked = self
                 .inner
-                .ask(partition, move |turn| turn.subscribe(subscription, most));
+                .ask(partition, move |turn| turn.subscribe(subscription, &share));
             asked.await??;
         }
         Ok(())

@@ -31,6 +31,8 @@ pub struct Worker {
     pub(super) session: Arc<WorkSession>,
     /// Whether partitions may know of it.
     announced: AtomicBool,
+    /// Whether its queues may have tasks of several priorities.
+    pub(super) has_priorities: bool,
 }
 
 impl Queues {
@@ -68,7 +70,8 @@ impl Queues {
         let shortest = known.iter().map(|(_, lease_ms)| *lease_ms).min();
         let partitions = self.inner.partitions()?.len();
         let session = WorkSession::new(&spec.worker, known, sink, partitions);
-        let worker = Worker::new(self.clone(), session);
+        let mut worker = Worker::new(self.clone(), session);
+        worker.has_priorities = handles.iter().any(|queue| queue.has_priorities());
         for queue in &handles {
             queue.note_worker(&worker.session);
         }
@@ -110,6 +113,7 @@ impl Worker {
             queues,
             session: Arc::new(session),
             announced: AtomicBool::new(false),
+            has_priorities: false,
         }
     }
 
@@ -173,11 +177,17 @@ impl Worker {
     /// Ends the worker's place; returns when nothing will be pushed to it any more.
     pub(super) async fn leave(self) -> Result<(), QueueError> {
         self.session.close();
-        for partition in 0..self.queues.inner.partitions()?.len() {
+        for partition in self.queues.inner.running()? {
             let (answer, told) = answer();
             let submission = Submission::Detach(self.session.clone(), Some(answer));
-            self.queues.inner.tell(partition, submission)?;
-            told.await.unwrap_or(Err(QueueError::Stopping))?;
+            let left = match self.queues.inner.tell(partition, submission) {
+                Ok(()) => told.await.unwrap_or(Err(QueueError::Stopping)),
+                Err(error) => Err(error),
+            };
+            // One that has failed pushes nothing any more.
+            if !self.queues.inner.failed().contains(&partition) {
+                left?;
+            }
         }
         self.announced.store(false, Ordering::Release);
         Ok(())

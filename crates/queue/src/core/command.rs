@@ -53,6 +53,12 @@ pub enum Command<'a> {
     },
     /// A new task.
     Enqueue(Enqueue<'a>),
+    /// The next records are the tasks of one chain. A replay applies all of them or none: a crash may
+    /// have cut the log between two.
+    Chain {
+        /// Records of the chain that follow.
+        tasks: u32,
+    },
     /// A worker takes ready tasks.
     Claim {
         /// From this queue.

@@ -160,6 +160,8 @@ impl State {
             } => self.set_flow(*queue, *paused, *draining)?,
             Command::DeleteQueue { queue } => self.delete_queue(*queue)?,
             Command::Enqueue(task) => drop(self.enqueue(seq, task)?),
+            // It frames records of the log and changes nothing by itself.
+            Command::Chain { .. } => {}
             Command::Claim {
                 queue,
                 worker,
@@ -236,15 +238,23 @@ impl State {
         self.ask_again();
     }
 
+    /// Whether a queue takes new tasks in.
+    ///
+    /// # Errors
+    /// [`Refusal::QueueUnknown`] and [`Refusal::Draining`].
+    pub fn check_intake(&self, queue: u32) -> Result<(), Refusal> {
+        if self.queue(queue)?.draining {
+            return Err(Refusal::Draining);
+        }
+        Ok(())
+    }
+
     /// Makes a task whose content is in record `seq`.
     ///
     /// # Errors
     /// [`Refusal`] when the queue takes nothing in.
     pub fn enqueue(&mut self, seq: u64, task: &Enqueue<'_>) -> Result<Enqueued, Refusal> {
-        let queue = self.queue(task.queue)?;
-        if queue.draining {
-            return Err(Refusal::Draining);
-        }
+        self.check_intake(task.queue)?;
         let keys = [task.origin, task.unique].into_iter().flatten();
         if let Some(first) = keys.clone().find_map(|(hash, _)| self.remembered(hash)) {
             return Ok(Enqueued::Replayed(first));

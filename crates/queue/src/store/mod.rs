@@ -1,6 +1,7 @@
 //! The only place that touches the disk, and the formats of what is there.
 
 pub mod attachment;
+pub mod chain;
 pub mod content;
 pub mod outbox;
 pub mod record;

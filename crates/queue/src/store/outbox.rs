@@ -12,10 +12,16 @@ use egret_postgres::tokio_postgres::{Client, Row, Transaction};
 const ENGINE: &str = "queue";
 
 /// Its schema, step by step.
-const MIGRATIONS: [Migration; 1] = [Migration {
-    name: "outbox",
-    sql: include_str!("outbox/migration_1.sql"),
-}];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        name: "outbox",
+        sql: include_str!("outbox/migration_1.sql"),
+    },
+    Migration {
+        name: "chains",
+        sql: include_str!("outbox/migration_2.sql"),
+    },
+];
 
 /// What a transaction notifies that has enqueued something.
 pub const CHANNEL: &str = "egret_outbox";
@@ -56,6 +62,10 @@ pub struct OutboxRow {
     pub callback_url: String,
     /// W3C trace context.
     pub traceparent: String,
+    /// The same in all rows that are handed over as one.
+    pub chain: Option<String>,
+    /// Keys of rows of the chain, or ids of tasks, that it waits for.
+    pub after: Vec<String>,
 }
 
 /// A row as it was found: whole, or with what is wrong with it.
@@ -174,7 +184,8 @@ pub async fn set_limit(client: &Client, payload_bytes_max: u64) -> Result<(), Po
     Ok(())
 }
 
-/// The oldest rows whose queues are not held: at most so many, of about so many bytes, at least one.
+/// The oldest rows whose queues are not held: at most so many, of about so many bytes, at least one; with
+/// each row of a chain the others of it.
 pub async fn next(
     client: &Client,
     held: &[String],
@@ -198,6 +209,7 @@ fn found(row: &Row) -> Found {
             row: OutboxRow {
                 queue: row.try_get(0).unwrap_or_default(),
                 key: row.try_get(1).unwrap_or_default(),
+                chain: row.try_get(15).unwrap_or_default(),
                 ..OutboxRow::default()
             },
             unreadable: Some(reason),
@@ -230,6 +242,8 @@ fn read(row: &Row) -> Result<OutboxRow, String> {
         metadata: serde_json::from_str(&metadata).map_err(|error| format!("metadata: {error}"))?,
         callback_url: get(row, 13)?,
         traceparent: get(row, 14)?,
+        chain: get(row, 15)?,
+        after: get(row, 16)?,
     })
 }
 

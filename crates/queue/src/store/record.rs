@@ -40,6 +40,7 @@ mod kind {
     pub const PAUSE_SCHEDULE: u8 = 22;
     pub const TICK: u8 = 23;
     pub const COMPLETE_ATTACHED: u8 = 24;
+    pub const CHAIN: u8 = 25;
 }
 
 /// Which optional parts a task has, as a number of any length. A part that is not known here cannot be
@@ -74,6 +75,9 @@ pub fn decode(record: &[u8]) -> Result<Command<'_>, Malformed> {
             grace_ms: from.varint()?,
         },
         kind::ENQUEUE => return take_task(from).map(Command::Enqueue),
+        kind::CHAIN => Command::Chain {
+            tasks: from.small()?,
+        },
         kind::CLAIM => Command::Claim {
             queue: from.small()?,
             worker: from.text()?,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use egret_base::{Clock, Entropy};
 use egret_log::{
     Appended, Batch, Disk, FileLog, Log, LogConfig, LogError, LogReader, Recovery, Seq,
@@ -44,7 +45,7 @@ pub(super) fn open_log<D: Disk>(
     }
 }
 
-/// Applies every record from `from` on.
+/// Applies every record from `from` on; of a chain that a crash has cut, none.
 ///
 /// # Errors
 /// [`QueueError::Log`], [`QueueError::Malformed`], and [`QueueError::Diverged`]: only what was
@@ -55,17 +56,49 @@ pub(crate) fn replay(
     partition: usize,
     state: &mut State,
 ) -> Result<(), QueueError> {
-    for record in log.tail(from) {
-        let (seq, bytes) = record?;
-        let command = record::decode(&bytes)?;
-        let applied = state.apply(seq.0, &command);
+    let mut apply = |seq: Seq, command: &Command<'_>| {
+        let applied = state.apply(seq.0, command);
         applied.map_err(|refusal| QueueError::Diverged {
             partition,
             seq,
             reason: format!("{refusal:?}"),
-        })?;
+        })
+    };
+    let mut chain = PendingChain::default();
+    for record in log.tail(from) {
+        let (seq, bytes) = record?;
+        let command = record::decode(&bytes)?;
+        match command {
+            Command::Enqueue(_) if chain.missing > 0 => {
+                chain.missing -= 1;
+                chain.records.push((seq, bytes));
+            }
+            // After a cut comes the clock of the next start.
+            Command::Chain { tasks } => {
+                chain = PendingChain {
+                    missing: tasks,
+                    records: Vec::new(),
+                };
+            }
+            _ => {
+                chain = PendingChain::default();
+                apply(seq, &command)?;
+            }
+        }
+        if chain.missing == 0 {
+            for (seq, bytes) in std::mem::take(&mut chain.records) {
+                apply(seq, &record::decode(&bytes)?)?;
+            }
+        }
     }
     Ok(())
+}
+
+/// The records of a chain that has not been read to its end.
+#[derive(Default)]
+struct PendingChain {
+    missing: u32,
+    records: Vec<(Seq, Bytes)>,
 }
 
 /// From here on leases differ from all that were given before; those that are out last for `grace_ms`.

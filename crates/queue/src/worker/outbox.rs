@@ -5,6 +5,7 @@
 //! that commit late are not passed over. A row that is met again, after a crash between the two or
 //! after the restore of an older database, is told by its key.
 
+mod chains;
 mod holds;
 pub(crate) mod metrics;
 
@@ -308,24 +309,47 @@ impl Reading {
     async fn enqueue(&self, found: &[Found]) -> Vec<Result<Enqueued, QueueError>> {
         let queues = &self.outbox.inner.queues;
         let config = queues.config();
-        let readable = found.iter().filter(|found| found.unreadable.is_none());
-        let orders: Vec<Order<'_>> = readable
-            .map(|found| Order {
-                tenant: &config.outbox_tenant,
-                queue: &found.row.queue,
-                task: task(&found.row),
-                origin: Some((&found.row.key, config.outbox_window.0)),
-            })
-            .collect();
-        let mut handed = queues.hand_over(&orders).await.into_iter();
-        let outcome = |found: &Found| match &found.unreadable {
-            Some(reason) => Err(QueueError::Invalid {
-                what: "row",
-                reason: reason.clone(),
-            }),
-            None => handed.next().expect("each order has an outcome"),
-        };
-        found.iter().map(outcome).collect()
+        let mut outcomes = vec![None; found.len()];
+        let mut chains: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let (mut orders, mut places) = (Vec::new(), Vec::new());
+        for (place, found) in found.iter().enumerate() {
+            match (&found.row.chain, &found.unreadable) {
+                (Some(chain), _) => chains.entry(chain).or_default().push(place),
+                (None, Some(reason)) => outcomes[place] = Some(Err(unreadable(reason))),
+                (None, None) => {
+                    places.push(place);
+                    orders.push(Order {
+                        tenant: &config.outbox_tenant,
+                        queue: &found.row.queue,
+                        task: task(&found.row),
+                        origin: Some((&found.row.key, config.outbox_window.0)),
+                    });
+                }
+            }
+        }
+        for (place, outcome) in places.into_iter().zip(queues.hand_over(&orders).await) {
+            outcomes[place] = Some(outcome);
+        }
+        for places in chains.into_values() {
+            let rows: Vec<&Found> = places.iter().map(|place| &found[*place]).collect();
+            for (place, outcome) in places
+                .into_iter()
+                .zip(chains::hand_over(queues, &rows).await)
+            {
+                outcomes[place] = Some(outcome);
+            }
+        }
+        let outcomes = outcomes.into_iter();
+        outcomes
+            .map(|outcome| outcome.expect("each row is of a chain or of none"))
+            .collect()
+    }
+}
+
+fn unreadable(reason: &str) -> QueueError {
+    QueueError::Invalid {
+        what: "row",
+        reason: reason.to_owned(),
     }
 }
 

@@ -18,7 +18,7 @@ use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken};
 
 use intake::Intake;
 pub(super) use intake::room_bytes;
-use items::{enqueue, report};
+use items::{IntakeLimits, enqueue, report};
 
 use super::dispatch::{Dispatcher, Push};
 use super::post::Post;
@@ -30,6 +30,7 @@ use super::upkeep::Upkeep;
 use super::waiting::{Shares, Waiting};
 use super::watch::Watchers;
 use crate::api::session::WorkSession;
+use crate::api::share::TenantShare;
 use crate::api::sink::{Enqueued as Outcome, ProduceSink, ReportSink};
 use crate::api::submit::{Answer, EnqueueBatch, Refusable, ReportBatch, Said, Submission};
 use crate::core::command::Command;
@@ -107,7 +108,7 @@ pub(crate) struct Partition<L: Log> {
     partition: usize,
     pub reserve_bytes: u64,
     /// Of `queue.tasks_max` this partition's share, and its messages between tasks that wait for others.
-    limits: [Limit; 2],
+    limits: IntakeLimits,
     pub place: String,
     shelf: Arc<Shelf>,
     batch: Batch,
@@ -149,10 +150,10 @@ impl<L: Log + 'static> Partition<L> {
             told_at: None,
             partition: parts.partition,
             reserve_bytes: parts.reserve_bytes,
-            limits: [
-                Limit::new("queue.tasks_max", parts.tasks_max),
-                Limit::new("queue.chain_messages_max", parts.chain_messages_max),
-            ],
+            limits: IntakeLimits {
+                tasks: parts.task_share,
+                messages: Limit::new("queue.chain_messages_max", parts.chain_messages_max),
+            },
             place: parts.place,
             shelf: parts.shelf,
             batch: Batch::new(),
@@ -289,7 +290,7 @@ impl<L: Log + 'static> Partition<L> {
             seed,
         };
         // Before anything else, so that a schedule that changes has made what it had to make.
-        let room = intake.room_for_ticks(&self.limits[0], turn.state.len());
+        let room = intake.room_for_ticks(&self.limits.tasks.all, turn.state.len());
         self.ticks.run(&mut turn, &room, &*self.shared.read);
         let mut items = 0;
         while items < turn_max(&self.waiting) && intake.has_room(&self.waiting, turn.batch) {
@@ -491,7 +492,7 @@ pub(crate) struct Parts<L: Log> {
     pub post: Post,
     pub partition: usize,
     pub reserve_bytes: u64,
-    pub tasks_max: u64,
+    pub task_share: TenantShare,
     pub place: String,
     pub shelf: Arc<Shelf>,
     pub chain_messages_max: u64,

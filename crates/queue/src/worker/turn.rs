@@ -6,6 +6,7 @@ use egret_log::{Batch, Seq};
 use tokio::sync::oneshot;
 
 use super::watch::{Subscription, Watchers};
+use crate::api::share::TenantShare;
 use crate::core::command::{Command, Enqueue, Held, Refusal};
 use crate::core::state::{Claimed, Enqueued, Purged, State};
 use crate::store::record;
@@ -58,6 +59,16 @@ impl Turn<'_> {
             self.batch
                 .push_with(|out| record::encode_enqueue(task, out));
         }
+        Ok(enqueued)
+    }
+
+    /// Makes a task of a chain, see [`Command::Chain`]. Its record is written even where the task was
+    /// made before, since the records of a chain are counted.
+    pub fn enqueue_member(&mut self, task: &Enqueue<'_>) -> Result<Enqueued, Refusal> {
+        let seq = self.seq();
+        let enqueued = self.state.enqueue(seq, task)?;
+        self.batch
+            .push_with(|out| record::encode_enqueue(task, out));
         Ok(enqueued)
     }
 
@@ -144,9 +155,9 @@ impl Turn<'_> {
     pub fn subscribe(
         &mut self,
         subscription: Subscription,
-        most: u64,
+        share: &TenantShare,
     ) -> Result<(), LimitExceeded> {
-        self.watchers.subscribe(subscription, most)?;
+        self.watchers.subscribe(subscription, share)?;
         self.state.news.wanted = true;
         Ok(())
     }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use egret_base::{Limit, LimitExceeded};
+use egret_base::LimitExceeded;
 use tokio::sync::oneshot;
 
+use crate::api::share::TenantShare;
 use crate::api::watch::{ChangeSink, TaskChange};
 use crate::core::entry::TaskState;
 use crate::core::state::{Change, State};
@@ -46,10 +47,12 @@ impl Watchers {
     pub fn subscribe(
         &mut self,
         subscription: Subscription,
-        most: u64,
+        share: &TenantShare,
     ) -> Result<(), LimitExceeded> {
         self.subscribed.retain(|one| !one.sink.is_gone());
-        Limit::new("queue.watchers_max", most).check(self.subscribed.len() as u64 + 1)?;
+        let own = self.subscribed.iter();
+        let own = own.filter(|one| one.tenant == subscription.tenant).count();
+        share.check(self.subscribed.len() as u64, own as u64, 1)?;
         self.subscribed.push(subscription);
         Ok(())
     }

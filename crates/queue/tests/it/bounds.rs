@@ -126,6 +126,7 @@ async fn one_task_too_many_is_refused_by_the_limits_name() {
     let home = Home::new(QueueConfig {
         partitions: 1,
         tasks_max: 10,
+        tenant_tasks_max: 10,
         ..config()
     })
     .await;
@@ -315,5 +316,54 @@ async fn a_task_of_another_tenant_is_as_unknown_as_none() {
     let wait = home.queues.wait("other", spy, Duration::from_secs(60));
     let ended = soon(wait).await.unwrap();
     assert_eq!(ended.state, TaskState::Cancelled);
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_tenant_leaves_room_for_others() {
+    let home = Home::new(QueueConfig {
+        partitions: 1,
+        queues_max: 10,
+        tasks_max: 40,
+        ..config()
+    })
+    .await;
+    let settings = SettingsChange::default();
+    let mut made = 0;
+    let refused = loop {
+        let name = format!("q{made}");
+        match home.queues.put_queue("greedy", &name, &settings).await {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(made, 5);
+    let named = refused.to_string();
+    assert!(named.contains("queue.tenant_queues_max"), "{named}");
+    home.make("q", SettingsChange::default()).await;
+    let fill = |queue: &'static str, tenant: &'static str| {
+        let queues = home.queues.clone();
+        async move {
+            let queue = queues.queue(tenant, queue).await.unwrap();
+            let mut made = 0;
+            loop {
+                let chain = [egret_queue::ChainTask {
+                    queue: queue.clone(),
+                    task: NewTask::default(),
+                    links: Vec::new(),
+                    origin: None,
+                }];
+                match queues.enqueue_chain(&chain).await {
+                    Ok(_) => made += 1,
+                    Err(refusal) => return (made, refusal.error.to_string()),
+                }
+            }
+        }
+    };
+    let (greedy, named) = fill("q0", "greedy").await;
+    assert!((19..=20).contains(&greedy), "{greedy}");
+    assert!(named.contains("queue.tenant_tasks_max"), "{named}");
+    let outcomes = home.enqueue("q", &vec![NewTask::default(); 5]).await;
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     home.stop().await;
 }

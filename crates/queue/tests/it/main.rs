@@ -2,6 +2,7 @@
 
 mod attachments;
 mod bounds;
+mod chains;
 mod engine;
 mod faults;
 mod golden;
@@ -14,3 +15,4 @@ mod outbox;
 mod partition;
 mod roundtrip;
 mod simulator;
+mod stopped;

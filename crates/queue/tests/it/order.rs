@@ -187,3 +187,40 @@ fn a_failed_task_stands_last_and_that_of_a_key_first() {
         assert_eq!(found, order);
     }
 }
+
+#[tokio::test]
+async fn claims_take_the_highest_priority_of_all_partitions() {
+    for partitions in [1, 2, 4] {
+        let home = crate::home::Home::new(egret_queue::QueueConfig {
+            partitions,
+            ..crate::home::config()
+        })
+        .await;
+        home.make("q", egret_queue::SettingsChange::default()).await;
+        let spec = egret_queue::WorkSpec {
+            queues: vec!["q".to_owned()],
+            worker: "hand".to_owned(),
+            lease_ms: None,
+        };
+        for _ in 0..10 {
+            for priority in [0, 9, 3, 7] {
+                let task = egret_queue::NewTask {
+                    priority: Some(priority),
+                    ..egret_queue::NewTask::default()
+                };
+                home.enqueue_one("q", task).await;
+            }
+            let mut order = Vec::new();
+            loop {
+                let patience = std::time::Duration::ZERO;
+                let claim = home.queues.claim(crate::home::TENANT, &spec, 1, patience);
+                let Some(task) = claim.await.unwrap().pop() else {
+                    break;
+                };
+                order.push(task.priority);
+            }
+            assert_eq!(order, [9, 7, 3, 0], "{partitions} partitions");
+        }
+        home.stop().await;
+    }
+}

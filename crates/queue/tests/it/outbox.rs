@@ -1,5 +1,6 @@
 //! `egret.enqueue` and its reader on real PostgreSQL.
 
+mod chains;
 mod crashes;
 mod reading;
 mod restoring;

@@ -5,6 +5,7 @@ mod convert;
 mod encode;
 mod outlet;
 mod produce;
+mod wait;
 mod watch;
 mod work;
 
@@ -28,6 +29,7 @@ use crate::problem::grpc_status;
 use crate::queue::{Changes, id, patience, rights};
 use crate::tokens::TokenError;
 use produce::Produce;
+use wait::WaitTasks;
 use watch::Watch;
 use work::Work;
 
@@ -43,6 +45,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("Produce", PRODUCE),
     ("Work", WORK),
     ("Watch", READ),
+    ("WaitTasks", RESULT),
     ("Enqueue", PRODUCE),
     ("Claim", WORK),
     ("Report", WORK),
@@ -70,7 +73,7 @@ const CALLS: &[(&str, &[&str])] = &[
 ];
 
 /// Calls that last as long as their clients want.
-const LASTING: [&str; 5] = ["Produce", "Work", "Watch", "Claim", "WaitTask"];
+const LASTING: [&str; 6] = ["Produce", "Work", "Watch", "WaitTasks", "Claim", "WaitTask"];
 
 /// The queue engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when `stopping` is cancelled.
 pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
@@ -128,6 +131,7 @@ impl Queue for Door {
     type ProduceStream = Produce;
     type WorkStream = Work;
     type WatchStream = Watch;
+    type WaitTasksStream = WaitTasks;
 
     async fn produce(&self, request: Request<Streaming<v1::ProduceRequest>>) -> Answer<Produce> {
         let (caller, inbound) = asked(request)?;
@@ -167,6 +171,19 @@ impl Queue for Door {
         self.view(tenant, &asked.name).await
     }
 
+    async fn wait_tasks(
+        &self,
+        request: Request<Streaming<v1::WaitTasksRequest>>,
+    ) -> Answer<WaitTasks> {
+        let (caller, inbound) = asked(request)?;
+        answer(Ok(WaitTasks::new(
+            self.queues.clone(),
+            caller,
+            inbound,
+            self.stopping.clone(),
+        )))
+    }
+
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
         let (caller, asked) = asked(request)?;
         let states = convert::states(&asked.states).map_err(refused)?;
@@ -177,7 +194,12 @@ impl Queue for Door {
 
     async fn enqueue(&self, request: Request<v1::EnqueueRequest>) -> Answer<v1::EnqueueResponse> {
         let (caller, asked) = asked(request)?;
-        let outcomes = calls::enqueue(&self.queues, &caller, &asked.queue, &asked.tasks).await;
+        let v1::EnqueueRequest {
+            queue,
+            tasks,
+            atomic,
+        } = asked;
+        let outcomes = calls::enqueue(&self.queues, &caller, &queue, &tasks, atomic).await;
         let outcomes = outcomes.map_err(|problem| problem.to_grpc_status())?;
         let outcomes = outcomes.iter().enumerate();
         let outcomes = outcomes.map(|(at, outcome)| convert::enqueued(at, outcome));

@@ -1,11 +1,15 @@
-//! Enqueueing what one call brings, each task answered by itself.
+//! Enqueueing what one call brings: each task is answered by itself, and those that refer to each other are
+//! made together or not at all.
 
 use std::sync::Arc;
 
 use egret_queue::model::TaskId;
 use egret_queue::{
-    Enqueued, Enqueues, NewTask, ProduceSink, QueueError, QueueHandle, Queues, check_batch,
+    ChainTask, Enqueued, Enqueues, NewTask, ProduceSink, QueueError, QueueHandle, Queues,
+    check_batch,
 };
+
+use futures_util::future::join_all;
 
 use super::gather::Gathered;
 use super::{invalid, rights};
@@ -25,11 +29,38 @@ pub(crate) struct Wanted<'a> {
     pub task: NewTask<'a>,
 }
 
-/// Enqueues tasks. Those that name others of the same call go after them.
+/// Which tasks of a call are made together or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Atomicity {
+    /// Those that refer to each other.
+    Chains,
+    /// All of them.
+    Call,
+}
+
+impl Atomicity {
+    /// As a caller's `atomic` says.
+    pub fn of(atomic: bool) -> Self {
+        if atomic { Self::Call } else { Self::Chains }
+    }
+}
+
+/// A task whose references are read.
+struct Member<'a> {
+    queue: Result<Arc<QueueHandle>, QueueError>,
+    task: NewTask<'a>,
+    /// Tasks outside of the call.
+    ids: Vec<TaskId>,
+    /// Places of others of the call.
+    links: Vec<usize>,
+}
+
+/// Enqueues tasks; the answer is in their order.
 pub(crate) async fn enqueue(
     queues: &Queues,
     caller: &Caller,
     wanted: Vec<Result<Wanted<'_>, QueueError>>,
+    atomicity: Atomicity,
 ) -> Result<Vec<Produced>, Problem> {
     check_batch(wanted.len())?;
     // Nothing is enqueued of a call that names a queue of which the caller must not know.
@@ -38,109 +69,123 @@ pub(crate) async fn enqueue(
         rights::require_after(queues, caller, task.after.iter().copied()).await?;
     }
     let tenant = caller.tenant();
-    let mut outcomes: Vec<Option<Produced>> = Vec::with_capacity(wanted.len());
-    let mut waiting = Vec::with_capacity(wanted.len());
-    for one in wanted {
-        let (outcome, task) = match one {
-            Ok(task) => (None, Some(task)),
-            Err(error) => (Some(Err(error)), None),
-        };
-        outcomes.push(outcome);
-        waiting.push(task);
+    let count = wanted.len();
+    let mut members = Vec::with_capacity(count);
+    for (place, one) in wanted.into_iter().enumerate() {
+        members.push(match one {
+            Ok(wanted) => read(queues, tenant, wanted, place, count).await,
+            Err(error) => Err(error),
+        });
     }
-    loop {
-        let mut wave = Vec::with_capacity(waiting.len());
-        for (at, place) in waiting.iter_mut().enumerate() {
-            let Some(wanted) = place.take() else {
-                continue;
-            };
-            match named(&wanted.after, at, &outcomes) {
-                Ok(Some(after)) => wave.push((at, wanted, after)),
-                Ok(None) => *place = Some(wanted),
-                Err(error) => outcomes[at] = Some(Err(error)),
-            }
-        }
-        if wave.is_empty() {
-            break;
-        }
-        for (at, outcome) in enqueue_wave(queues, tenant, wave).await? {
-            outcomes[at] = Some(outcome);
-        }
+    let groups = groups(&members, atomicity);
+    let mut outcomes: Vec<Option<Produced>> = vec![None; count];
+    let alone: Vec<usize> = groups
+        .iter()
+        .filter(|group| group.len() == 1)
+        .map(|group| group[0])
+        .collect();
+    for (place, outcome) in enqueue_separately(queues, &members, &alone).await? {
+        outcomes[place] = Some(outcome);
     }
-    let circular = || Err(invalid("after", "tasks of the call wait for each other"));
-    let all = outcomes.into_iter();
-    Ok(all
-        .map(|outcome| outcome.unwrap_or_else(circular))
+    let together = groups.iter().filter(|group| group.len() > 1);
+    let together = together.map(|group| enqueue_together(queues, &members, group));
+    for (place, outcome) in join_all(together).await.into_iter().flatten() {
+        outcomes[place] = Some(outcome);
+    }
+    let outcomes = outcomes.into_iter();
+    Ok(outcomes
+        .map(|outcome| outcome.unwrap_or(Err(QueueError::Stopping)))
         .collect())
 }
 
-/// The ids that a task waits for, once those of the same call are known.
-fn named(
-    after: &[&str],
-    at: usize,
-    outcomes: &[Option<Produced>],
-) -> Result<Option<Vec<TaskId>>, QueueError> {
-    let mut ids = Vec::with_capacity(after.len());
-    for name in after {
-        let Some(place) = name.strip_prefix('#') else {
-            let id = name.parse().map_err(|_| {
-                invalid(
-                    "after",
-                    format!("`{name}` is neither an id nor `#` and a place"),
-                )
-            });
-            ids.push(id?);
-            continue;
-        };
-        let place: Option<usize> = place.parse().ok();
-        let Some(place) = place.filter(|place| *place < outcomes.len() && *place != at) else {
-            let reason = format!("`{name}` is no other task of this call");
-            return Err(invalid("after", reason));
-        };
-        match &outcomes[place] {
-            Some(Ok(enqueued)) => ids.push(enqueued.id),
-            Some(Err(_)) => {
-                return Err(invalid("after", format!("`{name}` was not enqueued")));
-            }
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(ids))
-}
-
-/// Tasks by their places in the call, with the ids that they wait for.
-type Wave<'a> = Vec<(usize, Wanted<'a>, Vec<TaskId>)>;
-
-async fn enqueue_wave(
+async fn read<'a>(
     queues: &Queues,
     tenant: &str,
-    wave: Wave<'_>,
-) -> Result<Vec<(usize, Produced)>, QueueError> {
-    let mut handles = Vec::with_capacity(wave.len());
-    for (_, wanted, _) in &wave {
-        handles.push(queues.queue(tenant, wanted.queue).await);
+    wanted: Wanted<'a>,
+    place: usize,
+    count: usize,
+) -> Result<Member<'a>, QueueError> {
+    let (mut ids, mut links) = (Vec::new(), Vec::new());
+    for name in &wanted.after {
+        match name.strip_prefix('#') {
+            None => ids.push(name.parse().map_err(|_| {
+                let reason = format!("`{name}` is neither an id nor `#` and a place");
+                invalid("after", reason)
+            })?),
+            Some(number) => {
+                let link = number.parse().ok();
+                let link = link.filter(|link| *link < count && *link != place);
+                let reason = || format!("`{name}` is no other task of this call");
+                links.push(link.ok_or_else(|| invalid("after", reason()))?);
+            }
+        }
     }
-    let places: Vec<usize> = wave.iter().map(|(at, ..)| *at).collect();
-    let gathered = Gathered::<Produced>::new(wave.len());
-    submit(queues, wave, handles, &gathered)?;
-    Ok(places.into_iter().zip(gathered.all().await).collect())
+    links.sort_unstable();
+    links.dedup();
+    Ok(Member {
+        queue: queues.queue(tenant, wanted.queue).await,
+        task: wanted.task,
+        ids,
+        links,
+    })
+}
+
+/// The places of the tasks, those together that are made together.
+fn groups(members: &[Result<Member<'_>, QueueError>], atomicity: Atomicity) -> Vec<Vec<usize>> {
+    if atomicity == Atomicity::Call {
+        return vec![(0..members.len()).collect()];
+    }
+    // A union-find with path halving: each place leads to another of its group, or to itself.
+    let mut leads: Vec<usize> = (0..members.len()).collect();
+    fn root(leads: &mut [usize], mut at: usize) -> usize {
+        while leads[at] != at {
+            leads[at] = leads[leads[at]];
+            at = leads[at];
+        }
+        at
+    }
+    for (place, member) in members.iter().enumerate() {
+        for link in member.iter().flat_map(|member| &member.links) {
+            let (from, to) = (root(&mut leads, place), root(&mut leads, *link));
+            leads[from.max(to)] = from.min(to);
+        }
+    }
+    let mut groups = vec![Vec::new(); members.len()];
+    for place in 0..members.len() {
+        groups[root(&mut leads, place)].push(place);
+    }
+    groups.retain(|group| !group.is_empty());
+    groups
+}
+
+async fn enqueue_separately(
+    queues: &Queues,
+    members: &[Result<Member<'_>, QueueError>],
+    places: &[usize],
+) -> Result<Vec<(usize, Produced)>, QueueError> {
+    let gathered = Gathered::<Produced>::new(places.len());
+    submit(queues, members, places, &gathered)?;
+    let outcomes = gathered.all().await;
+    Ok(places.iter().copied().zip(outcomes).collect())
 }
 
 fn submit(
     queues: &Queues,
-    wave: Wave<'_>,
-    handles: Vec<Result<Arc<QueueHandle>, QueueError>>,
+    members: &[Result<Member<'_>, QueueError>],
+    places: &[usize],
     gathered: &Arc<Gathered<Produced>>,
 ) -> Result<(), QueueError> {
     let mut refused = Vec::new();
     let mut enqueues = Enqueues::new(queues)?;
-    for (number, ((_, wanted, after), handle)) in (0..).zip(wave.into_iter().zip(handles)) {
-        let added = handle.and_then(|handle| {
+    for (number, place) in (0..).zip(places) {
+        let added = members[*place].as_ref().map_err(Clone::clone);
+        let added = added.and_then(|member| {
+            let queue = member.queue.as_ref().map_err(Clone::clone)?;
             let task = NewTask {
-                after: &after,
-                ..wanted.task
+                after: &member.ids,
+                ..member.task.clone()
             };
-            enqueues.add(number, &handle, &task)
+            enqueues.add(number, queue, &task)
         });
         if let Err(error) = added {
             refused.push((number, Err(error)));
@@ -152,4 +197,55 @@ fn submit(
         gathered.put(&refused);
     }
     Ok(())
+}
+
+async fn enqueue_together(
+    queues: &Queues,
+    members: &[Result<Member<'_>, QueueError>],
+    group: &[usize],
+) -> Vec<(usize, Produced)> {
+    let mut tasks = Vec::with_capacity(group.len());
+    for place in group {
+        match chain_task(&members[*place], group) {
+            Ok(task) => tasks.push(task),
+            Err(error) => {
+                let refusal = egret_queue::ChainRefusal {
+                    task: Some(*place),
+                    error,
+                };
+                let places = group.iter();
+                return places
+                    .map(|place| (*place, Err(refusal.of(*place))))
+                    .collect();
+            }
+        }
+    }
+    let places = group.iter().copied();
+    match queues.enqueue_chain(&tasks).await {
+        Ok(made) => places.zip(made.into_iter().map(Ok)).collect(),
+        Err(mut refusal) => {
+            refusal.task = refusal.task.map(|task| group[task]);
+            places
+                .map(|place| (place, Err(refusal.of(place))))
+                .collect()
+        }
+    }
+}
+
+fn chain_task<'a>(
+    member: &'a Result<Member<'a>, QueueError>,
+    group: &[usize],
+) -> Result<ChainTask<'a>, QueueError> {
+    let member = member.as_ref().map_err(Clone::clone)?;
+    let links = member.links.iter();
+    let links = links.map(|link| group.binary_search(link).expect("it is in the same group"));
+    Ok(ChainTask {
+        queue: member.queue.clone()?,
+        task: NewTask {
+            after: &member.ids,
+            ..member.task.clone()
+        },
+        links: links.collect(),
+        origin: None,
+    })
 }

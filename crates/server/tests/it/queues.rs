@@ -10,6 +10,7 @@ mod rig;
 mod schedules;
 mod scopes;
 mod streaming;
+mod waiting;
 mod watching;
 mod wire;
 mod working;

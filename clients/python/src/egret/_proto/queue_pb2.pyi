@@ -149,12 +149,14 @@ class ProduceResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[Enqueued, _Mapping]]] = ...) -> None: ...
 
 class EnqueueRequest(_message.Message):
-    __slots__ = ("queue", "tasks")
+    __slots__ = ("queue", "tasks", "atomic")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
+    ATOMIC_FIELD_NUMBER: _ClassVar[int]
     queue: str
     tasks: _containers.RepeatedCompositeFieldContainer[NewTask]
-    def __init__(self, queue: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[NewTask, _Mapping]]] = ...) -> None: ...
+    atomic: bool
+    def __init__(self, queue: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[NewTask, _Mapping]]] = ..., atomic: bool = ...) -> None: ...
 
 class EnqueueResponse(_message.Message):
     __slots__ = ("outcomes",)
@@ -477,6 +479,38 @@ class WaitTaskRequest(_message.Message):
     id: str
     wait_ms: int
     def __init__(self, id: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class WaitTasksRequest(_message.Message):
+    __slots__ = ("waits", "cancelled")
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    waits: _containers.RepeatedCompositeFieldContainer[Wait]
+    cancelled: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, waits: _Optional[_Iterable[_Union[Wait, _Mapping]]] = ..., cancelled: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Wait(_message.Message):
+    __slots__ = ("number", "id")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    id: str
+    def __init__(self, number: _Optional[int] = ..., id: _Optional[str] = ...) -> None: ...
+
+class WaitTasksResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[WaitOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[WaitOutcome, _Mapping]]] = ...) -> None: ...
+
+class WaitOutcome(_message.Message):
+    __slots__ = ("number", "task", "error")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    task: Task
+    error: Error
+    def __init__(self, number: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class DeleteTaskResponse(_message.Message):
     __slots__ = ()

@@ -8,6 +8,7 @@ use egret_log::Seq;
 
 use super::{Description, NewSchedule, ScheduleView, check, not_found};
 use crate::api::produce::{Enqueues, lay_out};
+use crate::api::share::TenantShare;
 use crate::api::submit::{Item, slice};
 use crate::api::{QueueHandle, Queues, lock, unbroken};
 use crate::core::command::{Command, PutSchedule, Refusal};
@@ -15,9 +16,6 @@ use crate::error::QueueError;
 use crate::model::SHARD_BITS;
 use crate::store::{content, record};
 use crate::worker::ticks::tick_after;
-
-/// Schedules of all tenants together.
-const SCHEDULES_MAX: u64 = 10_000;
 
 /// Schedules deleted in one turn.
 const DELETED_AT_ONCE: usize = 500;
@@ -87,10 +85,23 @@ impl Queues {
         let (known, count) = {
             let places = lock(&self.inner.schedules);
             let known = places.get(&(tenant.into(), schedule.name.into()));
-            (known.cloned(), places.len() as u64)
+            let own = places
+                .keys()
+                .filter(|(owner, _)| **owner == *tenant)
+                .count();
+            (known.cloned(), (places.len() as u64, own as u64))
         };
-        egret_base::Limit::new("queue.schedules_max", SCHEDULES_MAX)
-            .check(count + u64::from(known.is_none()))?;
+        if known.is_none() {
+            let config = &self.inner.config;
+            let share = TenantShare::new(
+                ("queue.schedules_max", u64::from(config.schedules_max)),
+                (
+                    "queue.tenant_schedules_max",
+                    u64::from(config.tenant_schedules_max),
+                ),
+            );
+            share.check(count.0, count.1, 1)?;
+        }
         let before = known
             .iter()
             .flat_map(|place| [place.at].into_iter().chain(place.also.clone()));

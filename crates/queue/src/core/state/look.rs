@@ -23,6 +23,39 @@ impl State {
         self.queues.iter().filter(|(_, queue)| !queue.deleted)
     }
 
+    /// How early the next task of a queue goes among those of other partitions: by priority, and where it
+    /// ages by that. `None` when nothing may be handed out.
+    pub fn next_rank(&self, queue: u32) -> Option<u64> {
+        let row = self.queues.get(queue)?;
+        if row.paused || row.deleted {
+            return None;
+        }
+        let aging_ms = row.settings.aging_ms;
+        let lane = row
+            .rings
+            .front(&self.lanes, &self.entries, aging_ms, self.now_ms)?;
+        let first = self.entries.get(self.lanes.get(lane).head);
+        let priority = u64::from(first.priority);
+        Some(match aging_ms {
+            0 => priority,
+            _ => {
+                let waited = self.now_ms.saturating_sub(first.at_ms);
+                priority.saturating_mul(aging_ms).saturating_add(waited)
+            }
+        })
+    }
+
+    /// The tasks of the tenant that has a queue.
+    pub fn tasks_of_tenant(&self, queue: u32) -> u64 {
+        let Some(queue) = self.queues.get(queue) else {
+            return 0;
+        };
+        let queues = self.queues.iter();
+        let own = queues.filter(|(_, other)| other.tenant == queue.tenant);
+        own.map(|(_, queue)| queue.counts().iter().sum::<u64>())
+            .sum()
+    }
+
     /// An id that is higher than that of any queue there has ever been.
     pub fn next_queue_id(&self) -> u32 {
         self.next_queue

@@ -16,10 +16,18 @@ WITH RECURSIVE waiting (queue) AS (
 ), fitting AS (
     SELECT queue, key, sum(bytes) OVER (ORDER BY key ROWS UNBOUNDED PRECEDING) - bytes AS before
     FROM oldest
+), picked AS (
+    SELECT queue, key, chain FROM fitting JOIN egret.outbox USING (queue, key) WHERE before < $3::bigint
+), whole AS (
+    -- A chain is taken as a whole, whatever its size, and whether or not other queues of it are held.
+    SELECT queue, key FROM picked WHERE chain IS NULL
+    UNION ALL
+    SELECT queue, key FROM egret.outbox
+    WHERE chain IN (SELECT chain FROM picked WHERE chain IS NOT NULL)
 )
 SELECT queue, key::text, payload, is_json, priority::integer, ordering_key,
        coalesce(greatest(extract(epoch FROM run_at) * 1000, 0), 0)::bigint AS run_at_ms,
-       max_attempts, timeout_ms, unique_key, unique_window_ms, tags, metadata::text, callback_url, traceparent
-FROM fitting JOIN egret.outbox USING (queue, key)
-WHERE before < $3::bigint
+       max_attempts, timeout_ms, unique_key, unique_window_ms, tags, metadata::text, callback_url, traceparent,
+       chain::text, after::text[]
+FROM whole JOIN egret.outbox USING (queue, key)
 ORDER BY key

@@ -25,6 +25,10 @@ pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
             put_varint(out, *grace_ms);
         }
         Command::Enqueue(task) => encode_enqueue(task, out),
+        Command::Chain { tasks } => {
+            out.push(kind::CHAIN);
+            put_varint(out, u64::from(*tasks));
+        }
         Command::Claim {
             queue,
             worker,

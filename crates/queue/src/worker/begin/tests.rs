@@ -79,3 +79,77 @@ fn a_record_that_the_state_refuses_ends_the_replay() {
         "{text}"
     );
 }
+
+/// The commands of a turn: the clock, a chain of three tasks where the second waits for the first, and
+/// a task after it.
+fn turn_with_a_chain(state: &mut State) -> Vec<Vec<u8>> {
+    let settings = Box::default();
+    let put = Command::PutQueue {
+        queue: 1,
+        tenant: "default",
+        name: "q",
+        settings,
+    };
+    let commands = [
+        put,
+        Command::Chain { tasks: 3 },
+        Command::Enqueue(task(b"1")),
+        Command::Enqueue(task(b"2")),
+        Command::Enqueue(task(b"3")),
+        Command::Enqueue(task(b"alone")),
+    ];
+    let mut records = Vec::new();
+    for (seq, command) in (1..).zip(&commands) {
+        state.apply(seq, command).unwrap();
+        let mut record = Vec::new();
+        record::encode(command, &mut record);
+        records.push(record);
+    }
+    records
+}
+
+fn task(content: &[u8]) -> crate::core::command::Enqueue<'_> {
+    crate::core::command::Enqueue {
+        queue: 1,
+        priority: 5,
+        content,
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_chain_that_a_crash_has_cut_is_not_there() {
+    let mut whole = State::default();
+    let records = turn_with_a_chain(&mut whole);
+    for kept in 0..=records.len() {
+        let disk = SimulatedDisk::new(1 << 20);
+        let mut log = open(&disk, 1).unwrap();
+        let mut batch = Batch::new();
+        for record in &records[..kept] {
+            batch.push_with(|out| out.extend_from_slice(record));
+        }
+        // What a start writes after the cut, and a task that is no part of the chain.
+        for command in [
+            Command::Clock { now_ms: 1, seed: 1 },
+            Command::Enqueue(task(b"later")),
+        ] {
+            batch.push_with(|out| record::encode(&command, out));
+        }
+        let next = log.next();
+        assert!(matches!(
+            log.append(&mut batch, next),
+            Ok(Appended::Committed(_))
+        ));
+        if kept == 0 {
+            continue;
+        }
+        let mut state = State::default();
+        replay(&log, Seq(1), 0, &mut state).unwrap();
+        let expected = match kept {
+            1..5 => 1,
+            5 => 4,
+            _ => 5,
+        };
+        assert_eq!(state.len(), expected, "{kept} records");
+    }
+}

@@ -8,8 +8,9 @@ use egret_log::{FileLog, InboxLimits, LogConfig, LogReader};
 use prometheus_client::registry::Registry;
 
 use super::*;
+use crate::api::share::TenantShare;
 use crate::api::sink::WorkSink;
-use crate::api::submit::{Item, Report};
+use crate::api::submit::{Grouping, Item, Report};
 use crate::core::command::Enqueue;
 use crate::model::{Lease, QueueSettings};
 use crate::worker::begin;
@@ -87,7 +88,10 @@ impl Driven {
                 post: Post::new(peers, 0),
                 partition: 0,
                 reserve_bytes: config.segment_bytes,
-                tasks_max: u64::MAX,
+                task_share: TenantShare::new(
+                    ("queue.tasks_max", u64::MAX),
+                    ("queue.tenant_tasks_max", 0),
+                ),
                 place: "memory".to_owned(),
                 shelf: Arc::new(Shelf::new(Path::new(""), 0)),
                 chain_messages_max: CHAIN_MESSAGES_MAX,
@@ -161,6 +165,7 @@ impl Driven {
         });
         let items = items.collect();
         self.push(Submission::Enqueue(EnqueueBatch {
+            grouping: Grouping::Separate,
             tenant: TENANT,
             items,
             bytes: Arc::new(bytes),

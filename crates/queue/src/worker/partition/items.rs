@@ -1,50 +1,151 @@
 //! New tasks and reports, one after the other, each with its own outcome.
 
-use egret_base::Limit;
+use egret_base::{Limit, LimitExceeded};
 
 use super::Told;
+use crate::api::share::TenantShare;
 use crate::api::sink::Enqueued as Outcome;
-use crate::api::submit::{EnqueueBatch, ReportBatch, Said, Unanswered};
-use crate::core::command::{Command, Held, Refusal};
-use crate::core::state::Enqueued;
+use crate::api::submit::{EnqueueBatch, Grouping, ReportBatch, Said, Unanswered};
+use crate::core::command::{Command, Enqueue, Held, Refusal};
+use crate::core::state::{Enqueued, State};
 use crate::error::QueueError;
+use crate::model::TaskId;
 use crate::worker::dispatch::Dispatcher;
 use crate::worker::turn::Turn;
 
 /// Makes tasks, within the limits on tasks and on messages between those that wait for others.
-pub(super) fn enqueue(
-    turn: &mut Turn<'_>,
-    batch: EnqueueBatch,
-    [tasks_max, messages_max]: &[Limit; 2],
-) -> Told {
+pub(super) fn enqueue(turn: &mut Turn<'_>, batch: EnqueueBatch, limits: &IntakeLimits) -> Told {
     let unanswered = Unanswered(Some(batch));
     let batch = unanswered.get();
+    let outcomes = match &batch.grouping {
+        Grouping::Separate => enqueue_separately(turn, batch, Some(limits)),
+        Grouping::Promised => enqueue_separately(turn, batch, None),
+        Grouping::Chain(links) => enqueue_chain(turn, batch, links, limits),
+    };
+    Told::Produced(unanswered.answered().sink, outcomes)
+}
+
+type Outcomes = Vec<(u64, Result<Outcome, QueueError>)>;
+
+fn enqueue_separately(
+    turn: &mut Turn<'_>,
+    batch: &EnqueueBatch,
+    limits: Option<&IntakeLimits>,
+) -> Outcomes {
     let mut outcomes = Vec::with_capacity(batch.items.len());
+    let mut own = limits.map_or(0, |limits| limits.count_own(turn.state, batch));
     for item in &batch.items {
-        let mut room = tasks_max.check(turn.state.len() as u64 + 1);
-        if room.is_ok() && !item.after.is_empty() {
-            room = messages_max.check(turn.state.message_count() + 1);
-        }
+        let messages = u64::from(!item.after.is_empty());
+        let room = limits.map_or(Ok(()), |limits| limits.check(turn.state, own, 1, messages));
         if let Err(exceeded) = room {
             outcomes.push((item.number, Err(exceeded.into())));
             continue;
         }
-        let outcome = match turn.enqueue(&item.command(&batch.bytes)) {
-            Ok(Enqueued::Made(task)) => Ok(Outcome {
-                id: turn.state.id(task),
-                replayed: false,
-            }),
-            Ok(Enqueued::Replayed(task)) => Ok(Outcome {
-                id: turn.state.id(task),
-                replayed: true,
-            }),
-            Err(refusal) => Err(refusal.into()),
-        };
-        outcomes.push((item.number, outcome));
+        let enqueued = turn.enqueue(&item.command(&batch.bytes));
+        own += u64::from(matches!(enqueued, Ok(Enqueued::Made(_))));
+        let outcome = enqueued.map(|enqueued| outcome_of(turn.state, enqueued));
+        outcomes.push((item.number, outcome.map_err(QueueError::from)));
     }
-    Told::Produced(unanswered.answered().sink, outcomes)
+    outcomes
 }
 
+/// Makes every task of a chain, or none and says why. Whatever could refuse one is asked before the
+/// first is made.
+fn enqueue_chain(
+    turn: &mut Turn<'_>,
+    batch: &EnqueueBatch,
+    links: &[Vec<u32>],
+    limits: &IntakeLimits,
+) -> Outcomes {
+    let items = batch.items.iter();
+    if let Err(error) = check_chain(turn.state, batch, links, limits) {
+        return items
+            .map(|item| (item.number, Err(error.clone())))
+            .collect();
+    }
+    let tasks = u32::try_from(batch.items.len()).expect("a batch has few tasks");
+    let framed = turn.run(&Command::Chain { tasks });
+    debug_assert!(framed.is_ok(), "a frame is never refused");
+    let mut outcomes: Outcomes = Vec::with_capacity(batch.items.len());
+    let mut ids: Vec<TaskId> = Vec::with_capacity(batch.items.len());
+    for (item, links) in items.zip(links) {
+        let command = item.command(&batch.bytes);
+        let mut after = command.after.to_vec();
+        after.extend(links.iter().flat_map(|at| ids[*at as usize].to_bytes()));
+        let command = Enqueue {
+            after: &after,
+            ..command
+        };
+        let enqueued = turn.enqueue_member(&command);
+        let outcome = outcome_of(turn.state, enqueued.expect("its queue was checked"));
+        ids.push(outcome.id);
+        outcomes.push((item.number, Ok(outcome)));
+    }
+    outcomes
+}
+
+fn check_chain(
+    state: &State,
+    batch: &EnqueueBatch,
+    links: &[Vec<u32>],
+    limits: &IntakeLimits,
+) -> Result<(), QueueError> {
+    let waiting = batch.items.iter().zip(links);
+    let messages = waiting.map(|(item, links)| item.after.len() / 16 + links.len());
+    let messages = messages.sum::<usize>() as u64;
+    let own = limits.count_own(state, batch);
+    limits.check(state, own, batch.items.len() as u64, messages)?;
+    for item in &batch.items {
+        state.check_intake(item.queue)?;
+    }
+    Ok(())
+}
+
+/// What new tasks are measured by.
+pub(super) struct IntakeLimits {
+    /// Tasks.
+    pub tasks: TenantShare,
+    /// Messages between tasks that wait for each other.
+    pub messages: Limit,
+}
+
+impl IntakeLimits {
+    /// The tasks of a batch's tenant, where they may matter: they are not counted as they come and go.
+    fn count_own(&self, state: &State, batch: &EnqueueBatch) -> u64 {
+        let more = batch.items.len() as u64;
+        match batch.items.first() {
+            Some(item) if self.tasks.may_refuse(state.len() as u64, more) => {
+                state.tasks_of_tenant(item.queue)
+            }
+            _ => 0,
+        }
+    }
+
+    fn check(
+        &self,
+        state: &State,
+        own: u64,
+        tasks: u64,
+        messages: u64,
+    ) -> Result<(), LimitExceeded> {
+        self.tasks.check(state.len() as u64, own, tasks)?;
+        if messages > 0 {
+            self.messages.check(state.message_count() + messages)?;
+        }
+        Ok(())
+    }
+}
+
+fn outcome_of(state: &State, enqueued: Enqueued) -> Outcome {
+    let (task, replayed) = match enqueued {
+        Enqueued::Made(task) => (task, false),
+        Enqueued::Replayed(task) => (task, true),
+    };
+    Outcome {
+        id: state.id(task),
+        replayed,
+    }
+}
 pub(super) fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut Dispatcher) -> Told {
     let unanswered = Unanswered(Some(batch));
     let batch = unanswered.get();

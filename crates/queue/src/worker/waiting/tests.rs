@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::QueueError;
 use crate::api::sink::{Enqueued, ProduceSink};
-use crate::api::submit::{EnqueueBatch, Item};
+use crate::api::submit::{EnqueueBatch, Grouping, Item};
 use crate::model::TaskOptions;
 
 struct Nobody;
@@ -31,6 +31,7 @@ fn batch(tenant: u32, items: usize) -> Submission {
         content: 0..0,
     };
     Submission::Enqueue(EnqueueBatch {
+        grouping: Grouping::Separate,
         tenant,
         items: vec![item; items],
         bytes: Arc::default(),

@@ -6,14 +6,15 @@ use egret_queue::{Detail, QueueError, Queues, WorkSpec, check_batch};
 use super::convert;
 use crate::access::Caller;
 use crate::problem::Problem;
-use crate::queue::{self, Produced, Wanted, Word};
+use crate::queue::{self, Atomicity, Produced, Wanted, Word};
 
-/// Enqueues tasks, each answered by itself.
+/// Enqueues tasks: each by itself, chains as a whole.
 pub(super) async fn enqueue(
     queues: &Queues,
     caller: &Caller,
     name: &str,
     tasks: &[v1::NewTask],
+    atomic: bool,
 ) -> Result<Vec<Produced>, Problem> {
     let wanted = tasks.iter().map(|task| {
         Ok(Wanted {
@@ -25,7 +26,7 @@ pub(super) async fn enqueue(
             task: convert::new_task(task, &[])?,
         })
     });
-    queue::enqueue(queues, caller, wanted.collect()).await
+    queue::enqueue(queues, caller, wanted.collect(), Atomicity::of(atomic)).await
 }
 
 /// Reports on leased tasks, each answered by itself.

@@ -26,6 +26,9 @@ pub(super) struct Queue {
     /// For how long the task has been ready that has been so longest, in milliseconds, held back by its
     /// key, a limit or a pause or not; zero without one.
     oldest_ready_ms: u64,
+    /// Partitions that have failed, whose tasks are not counted; absent when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unavailable_partitions: Vec<usize>,
     /// What it does unless a task says otherwise.
     settings: Settings,
 }
@@ -119,6 +122,7 @@ impl From<QueueView> for Queue {
             draining: view.draining,
             created_at: at(view.created_ms),
             oldest_ready_ms: view.oldest_ready_ms,
+            unavailable_partitions: view.unavailable,
             settings: view.settings.into(),
         }
     }

@@ -8,15 +8,15 @@ use egret_queue::{BATCH_MAX, QueueError, Queues};
 use http::StatusCode;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::request::TaskRequest;
 use super::task::{EnqueueOutcome, EnqueueOutcomes, NewTask};
 use super::trace::TraceContext;
 use crate::access::Caller;
-use crate::extract::{Json, JsonText, Path};
+use crate::extract::{Json, JsonText, Path, Query};
 use crate::problem::Problem;
-use crate::queue;
+use crate::queue::{self, Atomicity};
 
 /// One task, or an array of up to 1,000.
 #[derive(Deserialize, ToSchema)]
@@ -60,13 +60,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for Tasks<'a> {
     }
 }
 
+/// How tasks are enqueued.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EnqueueOptions {
+    /// Whether all tasks of the call are made or none.
+    #[serde(default)]
+    atomic: bool,
+}
+
 /// Enqueue tasks
 ///
-/// One, or an array of up to 1,000 of which each is answered by itself. What is acknowledged is on disk,
+/// One, or an array of up to 1,000 of which each is answered by itself. Those that refer to each other by
+/// `after` are made together or not at all; with `atomic` all of the call are. What is acknowledged is on disk,
 /// unless `queue.durability` says otherwise.
 #[utoipa::path(post, path = "/v1/queues/{queue}/tasks", operation_id = "enqueueTasks", tag = "queue",
     security(("token" = ["queue:produce"]), ("token" = ["queue:write"])),
     params(
+        EnqueueOptions,
         ("queue" = String, Path, description = "The queue's name."),
         ("traceparent" = Option<String>, Header, description = "W3C trace context of the tasks."),
         ("tracestate" = Option<String>, Header, description = "W3C trace context of the tasks."),
@@ -89,19 +101,22 @@ pub(super) async fn enqueue(
     State(queues): State<Queues>,
     caller: Caller,
     Path(name): Path<String>,
+    Query(options): Query<EnqueueOptions>,
     trace: TraceContext,
     body: JsonText,
 ) -> Result<Response, Problem> {
+    let atomicity = Atomicity::of(options.atomic);
     if body.is_array() {
         let tasks: Tasks<'_> = body.read()?;
         let wanted = tasks.0.iter().map(|task| task.wanted(&name, &trace));
-        let outcomes = queue::enqueue(&queues, &caller, wanted.collect()).await?;
+        let outcomes =
+            queue::enqueue(&queues, &caller, wanted.collect(), atomicity).await?;
         let items = outcomes.into_iter().map(EnqueueOutcome::from).collect();
         return Ok(Json(EnqueueOutcomes { items }).into_response());
     }
     let task: TaskRequest<'_> = body.read()?;
     let wanted = task.wanted(&name, &trace)?;
-    let outcomes = queue::enqueue(&queues, &caller, vec![Ok(wanted)]).await?;
+    let outcomes = queue::enqueue(&queues, &caller, vec![Ok(wanted)], atomicity).await?;
     let outcome = outcomes.into_iter().next();
     // An outcome is missing only where the engine is gone.
     let task = NewTask::from(outcome.unwrap_or(Err(QueueError::Stopping))?);

@@ -116,6 +116,10 @@ pub(super) struct TaskList<'a> {
     items: Vec<Task<'a>>,
     /// For the next page; null at the end.
     next_cursor: Option<&'a str>,
+    /// Partitions that have failed, whose tasks are missing here; absent when there are none.
+    #[serde(skip_serializing_if = "<[usize]>::is_empty")]
+    #[schema(value_type = Vec<usize>)]
+    unavailable_partitions: &'a [usize],
 }
 
 impl<'a> From<&'a TaskPage> for TaskList<'a> {
@@ -123,6 +127,7 @@ impl<'a> From<&'a TaskPage> for TaskList<'a> {
         Self {
             items: page.tasks.iter().map(Task::from).collect(),
             next_cursor: page.next.as_deref(),
+            unavailable_partitions: &page.unavailable,
         }
     }
 }

@@ -123,6 +123,7 @@ async fn of_a_batch_each_task_is_answered_by_itself() {
         ..task("after")
     };
     let asked = v1::EnqueueRequest {
+        atomic: false,
         queue: "q".to_owned(),
         tasks: vec![
             task("one"),
@@ -149,6 +150,7 @@ async fn of_a_batch_each_task_is_answered_by_itself() {
     let wrong = "invalid_request";
     assert_eq!(told, [(0, ""), (1, wrong), (2, ""), (3, wrong), (4, wrong)]);
     let many = v1::EnqueueRequest {
+        atomic: false,
         queue: "q".to_owned(),
         tasks: vec![task("x"); 1_001],
     };

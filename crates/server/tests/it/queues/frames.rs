@@ -103,6 +103,7 @@ async fn a_message_that_is_too_large_is_refused_by_its_head() {
         ..v1::NewTask::default()
     };
     let asked = |tasks| v1::EnqueueRequest {
+        atomic: false,
         queue: "q".to_owned(),
         tasks,
     };

@@ -78,6 +78,7 @@ pub fn task(payload: &'static str) -> v1::NewTask {
 /// Enqueues tasks and gives back their ids.
 pub async fn enqueue(client: &mut Client, queue: &str, tasks: &[&'static str]) -> Vec<String> {
     let asked = v1::EnqueueRequest {
+        atomic: false,
         queue: queue.to_owned(),
         tasks: tasks.iter().map(|payload| task(payload)).collect(),
     };

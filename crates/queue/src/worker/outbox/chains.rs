@@ -1,0 +1,72 @@
+//! Rows that are handed over as one: all become tasks, or none.
+
+use super::{is_for_good, task, unreadable};
+use crate::api::Queues;
+use crate::api::chain::{ChainRefusal, ChainTask};
+use crate::api::produce::NewTask;
+use crate::api::sink::Enqueued;
+use crate::error::QueueError;
+use crate::model::TaskId;
+use crate::store::outbox::Found;
+
+/// Makes tasks of the rows of a chain; the answer is in their order. Where one is refused all are, either
+/// for good or for now.
+pub(super) async fn hand_over(
+    queues: &Queues,
+    rows: &[&Found],
+) -> Vec<Result<Enqueued, QueueError>> {
+    match make(queues, rows).await {
+        Ok(made) => made.into_iter().map(Ok).collect(),
+        Err(refusal) => {
+            let of = |place| match is_for_good(&refusal.error) {
+                true => refusal.of(place),
+                false => refusal.error.clone(),
+            };
+            (0..rows.len()).map(|place| Err(of(place))).collect()
+        }
+    }
+}
+
+async fn make(queues: &Queues, rows: &[&Found]) -> Result<Vec<Enqueued>, ChainRefusal> {
+    let config = queues.config();
+    let mut waits = Vec::with_capacity(rows.len());
+    for (place, found) in rows.iter().enumerate() {
+        waits.push(waits_of(found, rows).map_err(|error| refused(place, error))?);
+    }
+    let mut tasks = Vec::with_capacity(rows.len());
+    for (place, (found, (ids, links))) in rows.iter().zip(&waits).enumerate() {
+        let queue = queues.queue(&config.outbox_tenant, &found.row.queue).await;
+        tasks.push(ChainTask {
+            queue: queue.map_err(|error| refused(place, error))?,
+            task: NewTask {
+                after: ids,
+                ..task(&found.row)
+            },
+            links: links.clone(),
+            origin: Some((&found.row.key, config.outbox_window.0)),
+        });
+    }
+    queues.enqueue_chain(&tasks).await
+}
+
+fn refused(place: usize, error: QueueError) -> ChainRefusal {
+    ChainRefusal {
+        task: Some(place),
+        error,
+    }
+}
+
+/// The tasks that a row waits for, and the places of rows.
+fn waits_of(found: &Found, rows: &[&Found]) -> Result<(Vec<TaskId>, Vec<usize>), QueueError> {
+    if let Some(reason) = &found.unreadable {
+        return Err(unreadable(reason));
+    }
+    let (mut ids, mut links) = (Vec::new(), Vec::new());
+    for name in &found.row.after {
+        match rows.iter().position(|other| other.row.key == *name) {
+            Some(link) => links.push(link),
+            None => ids.push(name.parse().map_err(|_| unreadable(name))?),
+        }
+    }
+    Ok((ids, links))
+}

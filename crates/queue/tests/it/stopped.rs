@@ -1,0 +1,81 @@
+//! A partition that has failed stops only itself.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use egret_base::Coded;
+use egret_base::lifecycle::{Readiness, Service};
+use egret_queue::model::TaskState;
+use egret_queue::{Detail, NewTask, SettingsChange, WorkSpec};
+
+use crate::home::{Home, TENANT, config};
+
+#[tokio::test]
+async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
+    let home = Home::new(config()).await;
+    home.make("q", SettingsChange::default()).await;
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        ids.push(home.enqueue_one("q", NewTask::default()).await);
+    }
+    let healthy = |id: &egret_queue::model::TaskId| id.shard() >= 2_048;
+    let left: BTreeSet<_> = ids.iter().copied().filter(healthy).collect();
+    assert!(!left.is_empty() && left.len() < ids.len());
+    egret_queue::testing::end_by_a_panic(&home.queues, 0);
+    while home.queues.ready() == Readiness::Ready {
+        tokio::task::yield_now().await;
+    }
+    let page = home.queues.tasks(TENANT, "q", None, "", 100, "").await;
+    let page = page.unwrap();
+    let listed: BTreeSet<_> = page.tasks.iter().map(|task| task.id).collect();
+    assert_eq!((listed, page.unavailable), (left.clone(), vec![0]));
+    let view = home.view("q").await;
+    assert_eq!(view.count(TaskState::Ready), left.len() as u64);
+    assert_eq!(view.unavailable, [0]);
+    assert_eq!(home.queues.list_queues(TENANT).await.unwrap().len(), 1);
+
+    // New tasks go where they can be worked on, unless their key leads elsewhere.
+    let mut all = left.clone();
+    for _ in 0..20 {
+        all.insert(home.enqueue_one("q", NewTask::default()).await);
+    }
+    assert!(all.iter().all(healthy));
+    let mut refusals = BTreeSet::new();
+    for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        let task = NewTask {
+            ordering_key: key,
+            ..NewTask::default()
+        };
+        match home.enqueue("q", &[task]).await.remove(0) {
+            Ok(made) => drop(all.insert(made.id)),
+            Err(error) => drop(refusals.insert((error.code(), error.to_string()))),
+        }
+    }
+    let refusals: Vec<_> = refusals.into_iter().collect();
+    assert_eq!(refusals.len(), 1, "{refusals:?}");
+    assert_eq!(refusals[0].0, "queue_partition_failed");
+    assert!(refusals[0].1.contains("partition 0"), "{refusals:?}");
+
+    let spec = WorkSpec {
+        queues: vec!["q".to_owned()],
+        worker: "hand".to_owned(),
+        lease_ms: None,
+    };
+    let mut claimed = BTreeSet::new();
+    let patience = Duration::from_millis(10);
+    loop {
+        let tasks = home.queues.claim(TENANT, &spec, 100, patience).await;
+        let tasks = tasks.unwrap();
+        if tasks.is_empty() {
+            break;
+        }
+        claimed.extend(tasks.iter().map(|task| task.id));
+    }
+    let expected = all.len();
+    // Those with a key wait for one another.
+    assert!(claimed.len() <= expected && claimed.is_superset(&left));
+    let lost = ids.iter().find(|id| !healthy(id)).unwrap();
+    let refused = home.queues.task(TENANT, *lost, Detail::Brief).await;
+    assert_eq!(refused.unwrap_err().code(), "queue_partition_failed");
+    home.stop().await;
+}
