@@ -10,6 +10,7 @@ pub mod databases;
 pub mod embedded;
 pub mod error;
 pub mod external;
+pub mod isolation;
 pub mod listen;
 pub mod managed;
 pub mod migrate;

@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::error::{PostgresError, io};
+use crate::isolation::{Isolation, UserLease};
 use crate::owner::Owner;
 use crate::pidfile::{self, PidFile};
 use crate::provision::Binaries;
@@ -44,8 +46,10 @@ pub struct Launch {
     pub port: u16,
     /// Settings given on the command line, which win over every file: name and value.
     pub settings: Vec<(String, String)>,
-    /// Who it runs as.
+    /// Whom its files belong to, and who it runs as where it is not kept apart.
     pub owner: Owner,
+    /// Keeps it apart from everything else on the machine.
+    pub isolation: Option<Arc<Isolation>>,
     /// Where what it prints goes.
     pub log_file: PathBuf,
     /// Its `oom_score_adj`: positive values offer it to the kernel before others.
@@ -72,6 +76,8 @@ pub struct Postmaster {
     pidfd: Readable,
     /// Whether a process of it may outlive an orderly end: the log collector does.
     collects_log: bool,
+    /// The user that it alone runs as; its last processes end with this.
+    lease: Option<UserLease>,
     /// Whether it ended by itself, which it does after the last of its children.
     ended_orderly: AtomicBool,
 }
@@ -85,11 +91,24 @@ impl Postmaster {
     pub async fn launch(launch: &Launch) -> Result<Self, PostgresError> {
         check_socket_path(&launch.socket_dir, launch.port)?;
         clear_stale_files(launch)?;
+        let lease = match &launch.isolation {
+            Some(isolation) => isolation.lease()?,
+            None => None,
+        };
         let owned = launch.clone();
-        let pid = tokio::task::spawn_blocking(move || spawn(&owned))
-            .await
-            .expect("starting a process does not panic")?;
+        let spawned = tokio::task::spawn_blocking(move || {
+            let spawned = spawn(&owned, lease.as_ref());
+            match (spawned, lease) {
+                (Ok(pid), lease) => Ok((pid, lease)),
+                (Err(error), lease) => {
+                    lease.into_iter().for_each(UserLease::release);
+                    Err(error)
+                }
+            }
+        });
+        let (pid, lease) = spawned.await.expect("starting a process does not panic")?;
         let mut postmaster = Self::watch_process(pid, &launch.data)?;
+        postmaster.lease = lease;
         let off = |(name, value): &(String, String)| name == "logging_collector" && value == "off";
         postmaster.collects_log = !launch.settings.iter().any(off);
         if launch.nice != 0 {
@@ -142,6 +161,13 @@ impl Postmaster {
         Ok(Some(postmaster))
     }
 
+    /// Takes over the user that the server alone runs as, after it was adopted.
+    #[must_use]
+    pub fn with_isolation(mut self, isolation: &Isolation) -> Self {
+        self.lease = isolation.lease_of(self.pid());
+        self
+    }
+
     fn watch_process(pid: Pid, data: &Path) -> Result<Self, PostgresError> {
         let proc_path = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)
@@ -153,6 +179,7 @@ impl Postmaster {
             data: data.to_owned(),
             pidfd,
             collects_log: true,
+            lease: None,
             ended_orderly: AtomicBool::new(false),
         })
     }
@@ -255,6 +282,9 @@ impl Postmaster {
             tracing::warn!(pid = self.pid(), ?signal, data = %self.data.display(), "postgres did not stop in time");
         }
         self.exited().await;
+        if let Some(lease) = &self.lease {
+            lease.kill_processes();
+        }
         if self.left_nobody() {
             return;
         }
@@ -302,6 +332,17 @@ impl Postmaster {
     /// [`PostgresError::Io`] when a process cannot be stopped.
     pub fn freeze(&self) -> Result<process::Frozen, PostgresError> {
         process::freeze(self.pid(), &self.data)
+    }
+}
+
+impl Drop for Postmaster {
+    fn drop(&mut self) {
+        // A server that outlives this process keeps its user, and is adopted with it.
+        if self.has_ended()
+            && let Some(lease) = self.lease.take()
+        {
+            lease.release();
+        }
     }
 }
 
@@ -404,7 +445,12 @@ fn own_places(data: &Path) -> Vec<String> {
     .concat()
 }
 
-fn spawn(launch: &Launch) -> Result<Pid, PostgresError> {
+fn spawn(launch: &Launch, lease: Option<&UserLease>) -> Result<Pid, PostgresError> {
+    if let Some(lease) = lease {
+        // The data directory is shown to this user as its own; the socket's directory is made its own.
+        let user = Owner::without_account(lease.id());
+        crate::cluster::private_directory(&launch.socket_dir, &user)?;
+    }
     let log = File::options()
         .create(true)
         .append(true)
@@ -433,8 +479,26 @@ fn spawn(launch: &Launch) -> Result<Pid, PostgresError> {
     for (name, value) in &launch.settings {
         command.arg("-c").arg(format!("{name}={value}"));
     }
-    launch.owner.apply(&mut command);
-    egret_linux::session::in_own_session(&mut command);
+    if lease.is_none() {
+        launch.owner.apply(&mut command);
+    }
+    match &launch.isolation {
+        None => {
+            egret_linux::session::in_own_session(&mut command);
+        }
+        Some(isolation) => {
+            let preloaded = |(name, _): &&(String, String)| name == "shared_preload_libraries";
+            let libraries = launch.settings.iter().rev().find(preloaded);
+            let confinement = isolation.confine(
+                &launch.binaries,
+                &launch.data,
+                &launch.socket_dir,
+                libraries.map_or("", |(_, value)| value.as_str()),
+                lease,
+            )?;
+            confinement.apply(&mut command);
+        }
+    }
     let child = command.spawn().map_err(io("run", &program))?;
     let pid = i32::try_from(child.id()).expect("a Linux pid is at most 2^22");
     Ok(Pid::from_raw(pid).expect("a child's pid is positive"))

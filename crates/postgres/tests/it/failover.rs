@@ -65,6 +65,7 @@ impl Node {
             log_file: log_file.clone(),
             oom_score_adj: 0,
             nice: 0,
+            isolation: None,
         };
         let postmaster = Postmaster::launch(&launch).await.unwrap();
         let ready = postmaster.ready(Duration::from_secs(60), &log_file).await;
@@ -75,7 +76,7 @@ impl Node {
     /// A session of this very server, whichever role it has.
     async fn connect(&self) -> Client {
         let socket_dir = self.directory.join("run");
-        let mut connection = socket_connection(&socket_dir, self.port, "postgres", "test");
+        let mut connection = socket_connection(&socket_dir, self.port, 0, "postgres", "test");
         pool::connect(connection.options("")).await.unwrap()
     }
 }
