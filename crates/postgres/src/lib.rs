@@ -20,6 +20,7 @@ pub mod pool;
 pub mod postmaster;
 pub mod provision;
 pub mod retry;
+pub mod superuser;
 pub mod supervise;
 #[cfg(feature = "test-support")]
 pub mod test_support;

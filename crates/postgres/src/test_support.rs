@@ -17,10 +17,10 @@ use std::time::Duration;
 use egret_base::SystemEntropy;
 
 use crate::cluster;
-use crate::embedded::socket_connection;
 use crate::owner::Owner;
 use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use crate::provision::{self, Binaries, Wanted};
+use crate::superuser::socket_connection;
 use crate::{pool, tuning};
 
 /// A directory for one test that the unprivileged user can reach and that is removed at the end.

@@ -120,6 +120,8 @@ pub struct VolumeView {
     pub free_bytes_min: u64,
     /// What the driver costs.
     pub note: &'static str,
+    /// What keeps branches apart from the machine and from each other.
+    pub isolation: String,
 }
 
 impl Branches {
@@ -262,6 +264,7 @@ impl Branches {
             free_bytes: space.free,
             free_bytes_min: self.inner.config.free_min.bytes(),
             note: driver.note(),
+            isolation: self.inner.started()?.isolation.describe(),
         })
     }
 

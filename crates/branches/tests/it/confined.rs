@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use egret_branches::model::Branch;
-use egret_postgres::embedded::socket_connection;
 use egret_postgres::provision::MAJOR;
+use egret_postgres::superuser::socket_connection;
 use egret_postgres::tokio_postgres::Client;
 
 use crate::home::{Egret, Home};
