@@ -18,6 +18,16 @@ egret_base::settings! {
         free_critical: Size = Size::mib(256),
         /// Largest number of branches that exist at a time.
         branches_max: u32 = 500,
+        /// Largest number of branches of one tenant, so that no tenant takes all of them.
+        tenant_branches_max: u32 = 400,
+        /// Largest value of a setting of a branch that takes memory: `shared_buffers`, `work_mem`,
+        /// `maintenance_work_mem`. Empty: an eighth of the machine's.
+        setting_memory_max: Option<Size> = None,
+        /// Largest value of a setting of a branch that counts sessions, transactions or processes:
+        /// `max_connections`, `max_prepared_transactions`, `max_parallel_workers`.
+        setting_sessions_max: u32 = 500,
+        /// Largest value of `max_wal_size` and `min_wal_size` of a branch.
+        setting_wal_max: Size = Size::gib(8),
         /// Largest number of templates that exist at a time.
         templates_max: u32 = 50,
         /// Newest templates of the source that are kept though no branch uses them.
@@ -72,6 +82,18 @@ egret_base::settings! {
         query_timeout: Span = Span::secs(60),
         /// Labels that a branch may carry.
         labels_max: u32 = 32,
+        /// How branches are kept apart from the machine and from each other: `auto` uses all that works
+        /// here and says what does not, `full` refuses to start branches where something is missing.
+        isolation: String = "auto".to_owned(),
+        /// As root, first of the user ids that servers of branches run as: each gets one of its own
+        /// while it runs. No account may have one of them.
+        uid_base: u32 = 1_900_000_000,
+        /// How many user ids there are.
+        uid_count: u32 = 2_000,
+        /// Largest private memory of one process of a branch. Empty: a quarter of the machine's.
+        process_memory_max: Option<Size> = None,
+        /// Largest number of processes and threads of a branch that has a user id of its own.
+        processes_max: u32 = 1_000,
         /// `oom_score_adj` of a branch's processes: the kernel takes them before the source.
         oom_score_adj: u16 = 500,
         /// By how much a branch's processes yield to the source and to Egret (nice(1), 0 to 19); those

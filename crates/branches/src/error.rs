@@ -55,6 +55,18 @@ pub enum BranchesError {
         /// Their names.
         children: String,
     },
+    /// The template was taken of the branch itself or of one that descends from it.
+    #[error(
+        "template {template} was taken of `{origin}`, which is `{name}` or descends from it: a branch cannot become its own descendant; create a new branch with --from template:{template} instead"
+    )]
+    Cycle {
+        /// The branch that was to be reset.
+        name: String,
+        /// The template.
+        template: String,
+        /// The branch that the template was taken of.
+        origin: String,
+    },
     /// The branch is not in a state for this.
     #[error("branch `{name}` is {state}: {hint}")]
     WrongState {
@@ -76,6 +88,14 @@ pub enum BranchesError {
     /// A named limit is reached.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
+    /// As many templates exist as there may be.
+    #[error(
+        "limit branches.templates_max is {max}: every branch made with --from branch:NAME or --from head holds a template; destroy such branches, make new ones with --from template:ID of `egret branch template list`, or raise the setting"
+    )]
+    TemplatesFull {
+        /// The limit.
+        max: u32,
+    },
     /// The volume has too little room.
     #[error(
         "the volume has {free} free, but {needed} are needed (branches.free_min and, where every byte is copied, the size of the copy): destroy branches"
@@ -90,6 +110,12 @@ pub enum BranchesError {
     #[error("volume: {reason}")]
     Volume {
         /// What failed and what to do.
+        reason: String,
+    },
+    /// Branches cannot be kept apart as the configuration asks for.
+    #[error("branches cannot be isolated: {reason}")]
+    Isolation {
+        /// What is missing.
         reason: String,
     },
     /// The source cannot be branched.
@@ -137,11 +163,14 @@ impl Coded for BranchesError {
             BranchesError::Invalid { .. } => "invalid_request",
             BranchesError::Protected { .. } => "branch_protected",
             BranchesError::HasChildren { .. } => "branch_has_children",
+            BranchesError::Cycle { .. } => "branch_cycle",
             BranchesError::WrongState { .. } => "branch_wrong_state",
             BranchesError::Expired { .. } => "branch_expired",
             BranchesError::Limit(limit) => limit.code(),
+            BranchesError::TemplatesFull { .. } => "limit_exceeded",
             BranchesError::VolumeFull { .. } => "volume_full",
             BranchesError::Volume { .. } => "volume_unusable",
+            BranchesError::Isolation { .. } => "branch_isolation",
             BranchesError::Source { .. } => "source_unusable",
             BranchesError::Io { .. } => "branch_files",
             BranchesError::Postgres(error) => error.code(),
@@ -162,9 +191,12 @@ impl Coded for BranchesError {
             | BranchesError::Protected { .. }
             | BranchesError::HasChildren { .. }
             | BranchesError::WrongState { .. }
+            | BranchesError::Cycle { .. }
             | BranchesError::Source { .. }
+            | BranchesError::Isolation { .. }
             | BranchesError::Volume { .. } => Kind::Conflict,
             BranchesError::Limit(limit) => limit.kind(),
+            BranchesError::TemplatesFull { .. } => Kind::LimitReached,
             BranchesError::VolumeFull { .. } | BranchesError::Stopping => Kind::Unavailable,
             BranchesError::Io { .. } => Kind::Internal,
             BranchesError::Postgres(error) => error.kind(),

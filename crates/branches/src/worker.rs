@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_postgres::isolation::{Isolation, IsolationLimits};
+use egret_postgres::owner::Owner;
 use egret_postgres::postmaster::StopMode;
 use futures_util::{StreamExt, stream};
 
@@ -55,14 +57,16 @@ impl Inner {
         let unknown = || BranchesError::Source {
             reason: "the embedded server is not running".to_owned(),
         };
+        self.paths.make()?;
+        let owner = self.source.owner().ok_or_else(unknown)?;
         let started = Started {
+            isolation: self.isolation(&owner)?,
             registry: Registry::open(&self.data_dir.join("state.db"))?,
             binaries: self.source.binaries().ok_or_else(unknown)?,
-            owner: self.source.owner().ok_or_else(unknown)?,
+            owner,
             secret: Secret::open(&self.data_dir.join("branch.key"), &*self.entropy)?,
             boot_id: boot_id(),
         };
-        self.paths.make()?;
         if self.started.set(started).is_err() {
             return Err(BranchesError::Stopping);
         }
@@ -77,6 +81,36 @@ impl Inner {
         tasks.push(tokio::spawn(async move { planner.keep_planning().await }));
         tasks.push(tokio::spawn(async move { filler.keep_pools().await }));
         Ok(())
+    }
+
+    /// What keeps branches apart here; said at every start.
+    fn isolation(&self, owner: &Owner) -> Result<Arc<Isolation>, BranchesError> {
+        let wanted = self.config.isolation.as_str();
+        if !["auto", "full"].contains(&wanted) {
+            return Err(BranchesError::Isolation {
+                reason: format!("branches.isolation is `{wanted}`: use auto or full"),
+            });
+        }
+        let limits = IsolationLimits {
+            uid_base: self.config.uid_base,
+            uid_count: self.config.uid_count,
+            process_memory_max: self.config.process_memory_max,
+            processes_max: self.config.processes_max,
+        };
+        let isolation = Isolation::probe(limits, &self.paths.volume, &self.paths.run, owner)?;
+        let description = isolation.describe();
+        if isolation.is_complete() {
+            tracing::info!(isolation = description, "branches are kept apart");
+        } else if wanted == "full" {
+            return Err(BranchesError::Isolation {
+                reason: format!(
+                    "branches.isolation is full, but this machine offers: {description}"
+                ),
+            });
+        } else {
+            tracing::warn!(isolation = description, "branches are not fully kept apart");
+        }
+        Ok(Arc::new(isolation))
     }
 
     pub(crate) fn start_concurrency(&self) -> usize {

@@ -95,6 +95,7 @@ pub(crate) struct Volume {
     pub(crate) free_bytes: u64,
     pub(crate) free_bytes_min: u64,
     pub(crate) note: String,
+    pub(crate) isolation: String,
 }
 
 /// A section is there when its part is part of that server.

@@ -2,20 +2,21 @@
 //! by itself, stopped with Egret.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_base::{Clock, Entropy};
 use tokio::sync::watch;
 
-use crate::cluster::{self, SUPERUSER};
+use crate::cluster;
 use crate::config::PostgresConfig;
 use crate::error::PostgresError;
 use crate::owner::Owner;
 use crate::pidfile::PidFile;
 use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use crate::provision::{self, Binaries, Wanted};
+use crate::superuser::socket_connection;
 use crate::supervise::Restarts;
 use crate::tuning;
 use crate::write_back::WriteBack;
@@ -109,9 +110,17 @@ impl EmbeddedServer {
         self.shared.config.port
     }
 
-    /// How to connect to a database of it as the superuser, over its socket.
+    /// How to connect to a database of it as the superuser, over its socket. Ask when the server has
+    /// started: before, its version is not known, and settings of later versions are left out.
     pub fn connection(&self, database: &str, engine: &str) -> tokio_postgres::Config {
-        socket_connection(&self.layout().socket_dir, self.port(), database, engine)
+        let major = self.binaries().map_or(0, |binaries| binaries.major);
+        socket_connection(
+            &self.layout().socket_dir,
+            self.port(),
+            major,
+            database,
+            engine,
+        )
     }
 
     /// Stops the server, lets `work` move its data directory and says where it is now, and starts
@@ -163,31 +172,6 @@ impl EmbeddedServer {
             tracing::error!(%error, "the supervisor of the embedded server ended badly");
         }
     }
-}
-
-/// A database's owner, who is nobody's superuser, may give it settings (ALTER DATABASE … SET): those
-/// of a session win over them, so that a superuser's unqualified names mean the system's own and
-/// nobody else's.
-const SUPERUSER_OPTIONS: &str = "-c search_path=pg_catalog,pg_temp -c statement_timeout=0 \
-    -c lock_timeout=0 -c default_transaction_read_only=off -c default_transaction_isolation=read\\ committed";
-
-/// How to connect over a server's socket as the superuser.
-pub fn socket_connection(
-    socket_dir: &Path,
-    port: u16,
-    database: &str,
-    engine: &str,
-) -> tokio_postgres::Config {
-    let mut connection = tokio_postgres::Config::new();
-    connection
-        .options(SUPERUSER_OPTIONS)
-        .host_path(socket_dir)
-        .port(port)
-        .user(SUPERUSER)
-        .dbname(database)
-        .application_name(format!("egret/{engine}"))
-        .ssl_mode(tokio_postgres::config::SslMode::Disable);
-    connection
 }
 
 impl Service for EmbeddedServer {
@@ -334,6 +318,7 @@ impl Shared {
             port: self.config.port,
             settings: vec![("listen_addresses".to_owned(), "127.0.0.1".to_owned())],
             owner,
+            isolation: None,
             log_file: layout.log_file.clone(),
             oom_score_adj: 0,
             nice: 0,

@@ -97,6 +97,14 @@ pub enum PostgresError {
         "egret is root without the capability CAP_SYS_PTRACE and cannot look after servers that run as another user: add it (docker run --cap-add SYS_PTRACE), or run egret as an ordinary user"
     )]
     NoPtrace,
+    /// Every user id for servers of branches is in use.
+    #[error(
+        "all {count} user ids for servers of branches are in use: destroy or suspend branches, or raise branches.uid_count"
+    )]
+    NoUserLeft {
+        /// How many there are.
+        count: u32,
+    },
     /// A program of PostgreSQL failed.
     #[error("{program} failed: {output}")]
     Program {
@@ -204,6 +212,7 @@ impl Coded for PostgresError {
             PostgresError::Io { .. } => "postgres_files",
             PostgresError::NotEmpty { .. } => "postgres_data_directory",
             PostgresError::NoPtrace => "capability_missing",
+            PostgresError::NoUserLeft { .. } => "limit_exceeded",
             PostgresError::Program { .. } => "postgres_program",
             PostgresError::StartFailed { .. } => "postgres_start_failed",
             PostgresError::StartTimeout { .. } => "postgres_start_timeout",
@@ -226,6 +235,7 @@ impl Coded for PostgresError {
     fn kind(&self) -> Kind {
         match self {
             PostgresError::NotRunning { .. } | PostgresError::Pool { .. } => Kind::Unavailable,
+            PostgresError::NoUserLeft { .. } => Kind::LimitReached,
             PostgresError::StartTimeout { .. } => Kind::TimedOut,
             PostgresError::Server { source, .. } if crate::retry::is_transient(source) => {
                 Kind::Unavailable

@@ -10,6 +10,7 @@ pub mod databases;
 pub mod embedded;
 pub mod error;
 pub mod external;
+pub mod isolation;
 pub mod listen;
 pub mod managed;
 pub mod migrate;
@@ -19,6 +20,7 @@ pub mod pool;
 pub mod postmaster;
 pub mod provision;
 pub mod retry;
+pub mod superuser;
 pub mod supervise;
 #[cfg(feature = "test-support")]
 pub mod test_support;

@@ -68,6 +68,16 @@ impl Owner {
         }
     }
 
+    /// A user without an account, whose group has the same number. Only root can give it anything.
+    pub(crate) fn without_account(id: u32) -> Self {
+        Self {
+            name: id.to_string(),
+            uid: id,
+            gid: id,
+            switch: true,
+        }
+    }
+
     /// Makes `command` run as this user.
     pub fn apply<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         if self.switch {

@@ -9,7 +9,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -19,11 +19,13 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::error::{PostgresError, io};
+use crate::isolation::{Isolation, UserLease};
 use crate::owner::Owner;
 use crate::pidfile::{self, PidFile};
 use crate::provision::Binaries;
 
 mod process;
+mod spawn;
 mod watch;
 
 pub use process::{in_directory, start_ticks};
@@ -44,8 +46,10 @@ pub struct Launch {
     pub port: u16,
     /// Settings given on the command line, which win over every file: name and value.
     pub settings: Vec<(String, String)>,
-    /// Who it runs as.
+    /// Whom its files belong to, and who it runs as where it is not kept apart.
     pub owner: Owner,
+    /// Keeps it apart from everything else on the machine.
+    pub isolation: Option<Arc<Isolation>>,
     /// Where what it prints goes.
     pub log_file: PathBuf,
     /// Its `oom_score_adj`: positive values offer it to the kernel before others.
@@ -72,6 +76,8 @@ pub struct Postmaster {
     pidfd: Readable,
     /// Whether a process of it may outlive an orderly end: the log collector does.
     collects_log: bool,
+    /// The user that it alone runs as; its last processes end with this.
+    lease: Option<UserLease>,
     /// Whether it ended by itself, which it does after the last of its children.
     ended_orderly: AtomicBool,
 }
@@ -85,11 +91,24 @@ impl Postmaster {
     pub async fn launch(launch: &Launch) -> Result<Self, PostgresError> {
         check_socket_path(&launch.socket_dir, launch.port)?;
         clear_stale_files(launch)?;
+        let lease = match &launch.isolation {
+            Some(isolation) => isolation.lease()?,
+            None => None,
+        };
         let owned = launch.clone();
-        let pid = tokio::task::spawn_blocking(move || spawn(&owned))
-            .await
-            .expect("starting a process does not panic")?;
+        let spawned = tokio::task::spawn_blocking(move || {
+            let spawned = spawn::spawn(&owned, lease.as_ref());
+            match (spawned, lease) {
+                (Ok(pid), lease) => Ok((pid, lease)),
+                (Err(error), lease) => {
+                    lease.into_iter().for_each(UserLease::release);
+                    Err(error)
+                }
+            }
+        });
+        let (pid, lease) = spawned.await.expect("starting a process does not panic")?;
         let mut postmaster = Self::watch_process(pid, &launch.data)?;
+        postmaster.lease = lease;
         let off = |(name, value): &(String, String)| name == "logging_collector" && value == "off";
         postmaster.collects_log = !launch.settings.iter().any(off);
         if launch.nice != 0 {
@@ -142,6 +161,13 @@ impl Postmaster {
         Ok(Some(postmaster))
     }
 
+    /// Takes over the user that the server alone runs as, after it was adopted.
+    #[must_use]
+    pub fn with_isolation(mut self, isolation: &Isolation) -> Self {
+        self.lease = isolation.lease_of(self.pid());
+        self
+    }
+
     fn watch_process(pid: Pid, data: &Path) -> Result<Self, PostgresError> {
         let proc_path = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)
@@ -153,6 +179,7 @@ impl Postmaster {
             data: data.to_owned(),
             pidfd,
             collects_log: true,
+            lease: None,
             ended_orderly: AtomicBool::new(false),
         })
     }
@@ -255,6 +282,9 @@ impl Postmaster {
             tracing::warn!(pid = self.pid(), ?signal, data = %self.data.display(), "postgres did not stop in time");
         }
         self.exited().await;
+        if let Some(lease) = &self.lease {
+            lease.kill_processes();
+        }
         if self.left_nobody() {
             return;
         }
@@ -302,6 +332,17 @@ impl Postmaster {
     /// [`PostgresError::Io`] when a process cannot be stopped.
     pub fn freeze(&self) -> Result<process::Frozen, PostgresError> {
         process::freeze(self.pid(), &self.data)
+    }
+}
+
+impl Drop for Postmaster {
+    fn drop(&mut self) {
+        // A server that outlives this process keeps its user, and is adopted with it.
+        if self.has_ended()
+            && let Some(lease) = self.lease.take()
+        {
+            lease.release();
+        }
     }
 }
 
@@ -391,53 +432,6 @@ async fn ended(process: &Readable) {
     if let Err(error) = process.readable().await {
         tracing::debug!(%error, "a process's end could not be awaited");
     }
-}
-
-/// Settings by which a server finds its own files, whatever its configuration says.
-fn own_places(data: &Path) -> Vec<String> {
-    let place = |name: &str, path: &Path| ["-c".to_owned(), format!("{name}={}", path.display())];
-    [
-        place("data_directory", data),
-        place("hba_file", &data.join("pg_hba.conf")),
-        place("ident_file", &data.join("pg_ident.conf")),
-    ]
-    .concat()
-}
-
-fn spawn(launch: &Launch) -> Result<Pid, PostgresError> {
-    let log = File::options()
-        .create(true)
-        .append(true)
-        .custom_flags(crate::cluster::NO_FOLLOW)
-        .open(&launch.log_file)
-        .map_err(io("open", &launch.log_file))?;
-    let log_error = log.try_clone().map_err(io("open", &launch.log_file))?;
-    let program = launch.binaries.program("postgres");
-    let mut command = Command::new(&program);
-    command
-        .arg("-D")
-        .arg(&launch.data)
-        .arg("-k")
-        .arg(&launch.socket_dir)
-        .arg("-p")
-        .arg(launch.port.to_string())
-        // Files of a copied data directory may name those of the original.
-        .args(own_places(&launch.data))
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("LC_ALL", "C")
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(log)
-        .stderr(log_error);
-    for (name, value) in &launch.settings {
-        command.arg("-c").arg(format!("{name}={value}"));
-    }
-    launch.owner.apply(&mut command);
-    egret_linux::session::in_own_session(&mut command);
-    let child = command.spawn().map_err(io("run", &program))?;
-    let pid = i32::try_from(child.id()).expect("a Linux pid is at most 2^22");
-    Ok(Pid::from_raw(pid).expect("a child's pid is positive"))
 }
 
 /// The last `count` lines of a file, joined by `; `. Of a long one only the end is read, and a link

@@ -17,10 +17,10 @@ use std::time::Duration;
 use egret_base::SystemEntropy;
 
 use crate::cluster;
-use crate::embedded::socket_connection;
 use crate::owner::Owner;
 use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use crate::provision::{self, Binaries, Wanted};
+use crate::superuser::socket_connection;
 use crate::{pool, tuning};
 
 /// A directory for one test that the unprivileged user can reach and that is removed at the end.
@@ -252,6 +252,7 @@ impl TestServer {
             log_file: log_file.clone(),
             oom_score_adj: 0,
             nice: 0,
+            isolation: None,
         })
         .await
         .expect("the server can be launched");
@@ -270,7 +271,7 @@ impl TestServer {
             let status = Command::new("cp").arg("-aT").arg(from).arg(to).status();
             assert!(status.is_ok_and(|status| status.success()), "cp failed");
         };
-        let connection = socket_connection(&self.socket_dir, self.port, "postgres", "test");
+        let connection = socket_connection(&self.socket_dir, self.port, 0, "postgres", "test");
         let client = pool::connect(&connection).await;
         let client = client.expect("the test server accepts connections");
         let ask = |sql| client.query_one(sql, &[]);
@@ -340,7 +341,7 @@ impl TestDatabase {
 
     fn connection_to(&self, database: &str) -> tokio_postgres::Config {
         let (socket_dir, port) = (&self.server.socket_dir, self.server.port);
-        let mut connection = socket_connection(socket_dir, port, database, "test");
+        let mut connection = socket_connection(socket_dir, port, 0, database, "test");
         // A user's session, with the server's own defaults.
         connection.options("");
         connection

@@ -1,5 +1,6 @@
 //! Destroy, reset, suspend, resume, protect and expire.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,7 +11,7 @@ use super::{Branches, Inner, Slot, Stopwatch};
 use crate::core::plan::Why;
 use crate::core::request;
 use crate::error::{BranchesError, io};
-use crate::model::{Branch, BranchId, BranchName, BranchState, Change, TemplateId};
+use crate::model::{Branch, BranchId, BranchName, BranchState, Change, Template, TemplateId};
 use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
 use crate::store::source::blocking;
 
@@ -130,6 +131,8 @@ impl Inner {
         let templates = registry.templates();
         let mut found: Vec<Branch> = Vec::new();
         let mut parents = vec![branch.id];
+        // A registry of an earlier version may hold a cycle.
+        let mut visited = HashSet::from([branch.id]);
         while let Some(parent) = parents.pop() {
             let origins: Vec<TemplateId> = templates
                 .iter()
@@ -143,12 +146,35 @@ impl Inner {
                 child.state != BranchState::Destroying && origins.contains(&child.template)
             });
             for child in children {
-                parents.push(child.id);
-                found.push(child);
+                if visited.insert(child.id) {
+                    parents.push(child.id);
+                    found.push(child);
+                }
             }
         }
         found.reverse();
         Ok(found)
+    }
+
+    /// Refuses a template that would make a branch its own descendant. The caller holds `lineage`
+    /// until the row is stored.
+    fn check_lineage(&self, branch: &Branch, template: &Template) -> Result<(), BranchesError> {
+        let Some(origin) = template.origin_branch else {
+            return Ok(());
+        };
+        let descends = || -> Result<bool, BranchesError> {
+            let family = self.descendants(branch)?;
+            Ok(family.iter().any(|descendant| descendant.id == origin))
+        };
+        if origin != branch.id && !descends()? {
+            return Ok(());
+        }
+        let name = template.origin_branch_name.as_ref();
+        Err(BranchesError::Cycle {
+            name: branch.name.to_string(),
+            template: template.id.to_string(),
+            origin: name.map_or_else(|| origin.to_string(), ToString::to_string),
+        })
     }
 
     /// Makes a tombstone; the worker stops the postmaster and deletes the files.
@@ -283,8 +309,11 @@ impl Inner {
         }
         self.check_room_for(&self.paths.template(to.unwrap_or(branch.template)))
             .await?;
+        // Two resets at a time could each see no cycle and make one together.
+        let lineage = super::lock(&self.lineage);
         if let Some(id) = to {
             let template = self.template(id, &branch.tenant)?;
+            self.check_lineage(&branch, &template)?;
             branch.template = template.id;
             if let Some(receipt) = &mut branch.receipt {
                 receipt.template = template.id;
@@ -296,6 +325,7 @@ impl Inner {
         branch.state = BranchState::Resetting;
         self.steps.before("reset.intent");
         started.registry.update_branch(&branch)?;
+        drop(lineage);
         drop(gate);
         self.finish_reset(&mut branch).await?;
         Ok(branch)

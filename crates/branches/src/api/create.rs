@@ -63,12 +63,12 @@ impl Inner {
         asked: &NewBranch,
     ) -> Result<Option<Branch>, BranchesError> {
         let mut watch = Stopwatch::start();
-        request::validate(asked, &self.config)?;
+        request::validate(asked, &self.config, self.machine_memory)?;
         let registry = &self.started()?.registry;
         if registry.branch_named(&asked.tenant, &asked.name).is_some() {
             return Ok(None);
         }
-        self.check_count()?;
+        self.check_count(&asked.tenant)?;
         self.check_free(self.free_lately()?)?;
         let leased = self.lease(asked, &mut watch)?;
         if leased.is_some() {
@@ -78,13 +78,17 @@ impl Inner {
     }
 
     /// Refuses when there are as many branches as there may be; those in the pool do not count.
-    fn check_count(&self) -> Result<(), BranchesError> {
+    fn check_count(&self, tenant: &str) -> Result<(), BranchesError> {
         let counts = |branch: &Branch| {
             !matches!(branch.state, BranchState::Destroying | BranchState::Pooled)
         };
-        let count = self.started()?.registry.count_where(counts);
+        let registry = &self.started()?.registry;
+        let count = registry.count_where(counts);
         let limit = Limit::new("branches.branches_max", u64::from(self.config.branches_max));
-        Ok(limit.check(count as u64 + 1)?)
+        limit.check(count as u64 + 1)?;
+        let own = registry.count_where(|branch| counts(branch) && branch.tenant == tenant);
+        let most = u64::from(self.config.tenant_branches_max);
+        Ok(Limit::new("branches.tenant_branches_max", most).check(own as u64 + 1)?)
     }
 
     async fn create(self: &Arc<Self>, asked: NewBranch) -> Result<Created, BranchesError> {
@@ -93,7 +97,7 @@ impl Inner {
         if let Some(existing) = self.existing(&asked).await? {
             return Ok(Created::Existing(existing));
         }
-        self.check_count()?;
+        self.check_count(&asked.tenant)?;
         let template = self.template_for(&asked).await?;
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;

@@ -9,12 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
+use egret_base::settings::Size;
 use egret_base::{Clock, Entropy, Timestamp};
 use egret_postgres::EmbeddedServer;
+use egret_postgres::isolation::Isolation;
 use egret_postgres::owner::Owner;
 use egret_postgres::postmaster::Postmaster;
 use egret_postgres::provision::Binaries;
 use egret_postgres::supervise::Restarts;
+use egret_postgres::tuning;
 use egret_postgres::wire::scram::Verifier;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -86,6 +89,7 @@ pub struct Branches {
 
 pub(crate) struct Inner {
     pub(crate) config: BranchesConfig,
+    pub(crate) machine_memory: Size,
     pub(crate) data_dir: PathBuf,
     pub(crate) paths: Paths,
     pub(crate) mounted: RwLock<Mounted>,
@@ -102,6 +106,8 @@ pub(crate) struct Inner {
     pub(crate) verifiers: Mutex<HashMap<BranchId, Arc<Verifier>>>,
     /// Held for reading while a branch takes a template, for writing while one is removed.
     pub(crate) templates_gate: tokio::sync::RwLock<()>,
+    /// Held while a reset gives a branch another parent.
+    pub(crate) lineage: Mutex<()>,
     /// One template is built at a time.
     pub(crate) building: tokio::sync::Mutex<()>,
     /// Held by whoever fills or empties the pools.
@@ -118,6 +124,7 @@ pub(crate) struct Started {
     pub(crate) registry: Rows,
     pub(crate) binaries: Binaries,
     pub(crate) owner: Owner,
+    pub(crate) isolation: Arc<Isolation>,
     pub(crate) secret: Secret,
     pub(crate) boot_id: String,
 }
@@ -215,6 +222,7 @@ impl Branches {
                     run: options.run_dir,
                 },
                 config: options.config,
+                machine_memory: tuning::this_machine(&options.data_dir).memory,
                 data_dir: options.data_dir,
                 mounted: RwLock::new(options.mounted),
                 source: options.source,
@@ -228,6 +236,7 @@ impl Branches {
                 slots: Mutex::default(),
                 verifiers: Mutex::default(),
                 templates_gate: tokio::sync::RwLock::default(),
+                lineage: Mutex::default(),
                 building: tokio::sync::Mutex::default(),
                 filling: tokio::sync::Mutex::default(),
                 turns: Semaphore::new(turns),

@@ -1,5 +1,6 @@
 //! Starting, watching and stopping the postmasters of branches.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use egret_base::Coded;
@@ -43,6 +44,7 @@ impl Inner {
                 &branch.name,
             ),
             owner: started.owner.clone(),
+            isolation: Some(started.isolation.clone()),
             log_file: log_file.clone(),
             nice: match branch.preset {
                 Preset::Twin => 0,
@@ -159,6 +161,21 @@ impl Inner {
         }
     }
 
+    /// The postmaster that runs on a branch's or template's files, if one does.
+    pub(crate) fn adopt_postmaster(
+        &self,
+        data: &Path,
+    ) -> Result<Option<Postmaster>, BranchesError> {
+        let started = self.started.get();
+        let adopted = Postmaster::adopt(data)?;
+        Ok(match (adopted, started) {
+            (Some(postmaster), Some(started)) => {
+                Some(postmaster.with_isolation(&started.isolation))
+            }
+            (adopted, _) => adopted,
+        })
+    }
+
     /// Stops a branch's postmaster if it runs, adopted or orphaned ones included.
     pub(crate) async fn stop_postmaster(
         &self,
@@ -172,7 +189,7 @@ impl Inner {
         slot.forget_residents();
         let running = match slot.take_live().or(doomed) {
             Some(postmaster) => Some(postmaster),
-            None => Postmaster::adopt(&data)?.map(Arc::new),
+            None => self.adopt_postmaster(&data)?.map(Arc::new),
         };
         if let Some(postmaster) = running {
             postmaster

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use egret_postgres::postmaster::{Postmaster, StopMode};
+use egret_postgres::postmaster::StopMode;
 
 use super::Inner;
 use crate::core::reconcile::{Disk, Repair, of_branch, reconcile};
@@ -81,7 +81,7 @@ impl Inner {
         let Some(mut branch) = started.registry.branch(id) else {
             return Ok(false);
         };
-        let Some(postmaster) = Postmaster::adopt(&self.paths.branch(id))? else {
+        let Some(postmaster) = self.adopt_postmaster(&self.paths.branch(id))? else {
             return Ok(false);
         };
         let log_file = self.paths.socket(id).join("server.log");

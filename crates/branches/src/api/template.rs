@@ -1,13 +1,17 @@
 //! Building a template: snapshot, neutralise, recover, prepare, stop, seal.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use egret_base::Limit;
+use egret_postgres::PostgresError;
 use egret_postgres::cluster::private_directory;
-use egret_postgres::embedded::socket_connection;
 use egret_postgres::pool;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
+use egret_postgres::superuser::socket_connection;
 use tokio::sync::MutexGuard;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use super::postmaster::SOCKET_PORT;
 use super::{Branches, Inner, SOURCE, Stopwatch};
@@ -123,9 +127,7 @@ impl Inner {
     ) -> Result<(SourceFacts, String), BranchesError> {
         let origin = self.template_of(branch)?;
         let lsn = if runs {
-            let socket_dir = self.paths.socket(branch.id);
-            let connection = socket_connection(&socket_dir, SOCKET_PORT, "postgres", "branches");
-            let client = pool::connect(&connection).await?;
+            let (client, _) = self.enter(&self.paths.socket(branch.id)).await?;
             source::checkpoint(&client).await?;
             source::wal_position(&client).await?
         } else {
@@ -142,6 +144,17 @@ impl Inner {
         Ok((facts, lsn))
     }
 
+    /// Refuses when there are as many templates as there may be. Each branch of a branch needs one,
+    /// which lives as long as its branches do.
+    fn check_template_count(&self) -> Result<(), BranchesError> {
+        let max = self.config.templates_max;
+        let templates = self.started()?.registry.templates().len() as u64;
+        let limit = Limit::new("branches.templates_max", u64::from(max));
+        limit
+            .check(templates + 1)
+            .map_err(|_| BranchesError::TemplatesFull { max })
+    }
+
     /// Writes the intent.
     async fn announce(
         &self,
@@ -154,12 +167,7 @@ impl Inner {
             None => self.source.layout().data,
         };
         self.check_room_for(&copied).await?;
-        let templates = started.registry.templates().len() as u64;
-        Limit::new(
-            "branches.templates_max",
-            u64::from(self.config.templates_max),
-        )
-        .check(templates + 1)?;
+        self.check_template_count()?;
         let now = self.now();
         let template = Template {
             id: TemplateId::new(now, self.entropy.ten()),
@@ -192,9 +200,9 @@ impl Inner {
         blocking(move || prepare::neutralise_files(&files, &owner)).await?;
         watch.phase("neutralise");
         self.steps.before("template.recover");
-        let (postmaster, connection) = self.start_builder(template, facts).await?;
+        let postmaster = self.start_builder(template, facts).await?;
         watch.phase("recover");
-        let prepared = self.prepare(template, &connection).await;
+        let prepared = self.prepare(template).await;
         watch.phase("prepare");
         // Fast and not immediate: the shutdown checkpoint is what branches start from.
         postmaster
@@ -218,7 +226,7 @@ impl Inner {
         &self,
         template: &Template,
         facts: &SourceFacts,
-    ) -> Result<(Postmaster, tokio_postgres::Config), BranchesError> {
+    ) -> Result<Postmaster, BranchesError> {
         let started = self.started()?;
         let socket_dir = self.paths.builder_socket(template.id);
         private_directory(&socket_dir, &started.owner)?;
@@ -248,6 +256,7 @@ impl Inner {
             port: SOCKET_PORT,
             settings,
             owner: started.owner.clone(),
+            isolation: Some(started.isolation.clone()),
             log_file: log_file.clone(),
             oom_score_adj: 0,
             nice: 0,
@@ -262,19 +271,33 @@ impl Inner {
                 .await;
             return Err(error.into());
         }
-        Ok((
-            postmaster,
-            socket_connection(&socket_dir, SOCKET_PORT, "postgres", "branches"),
-        ))
+        Ok(postmaster)
+    }
+
+    /// A session as superuser in a database of a copy that is always there, and how it was
+    /// connected: in `postgres`, or in `template1` where a user has dropped that.
+    pub(crate) async fn enter(
+        &self,
+        socket_dir: &Path,
+    ) -> Result<(Client, tokio_postgres::Config), BranchesError> {
+        let major = self.started()?.binaries.major;
+        let mut connection =
+            socket_connection(socket_dir, SOCKET_PORT, major, "postgres", "branches");
+        match pool::connect(&connection).await {
+            Err(PostgresError::Server { source, .. })
+                if source.code() == Some(&SqlState::UNDEFINED_DATABASE) =>
+            {
+                connection.dbname("template1");
+                Ok((pool::connect(&connection).await?, connection))
+            }
+            connected => Ok((connected?, connection)),
+        }
     }
 
     /// Roles and databases; a copy of a branch has both already.
-    async fn prepare(
-        &self,
-        template: &Template,
-        connection: &tokio_postgres::Config,
-    ) -> Result<(), BranchesError> {
-        let client = pool::connect(connection).await?;
+    async fn prepare(&self, template: &Template) -> Result<(), BranchesError> {
+        let socket_dir = self.paths.builder_socket(template.id);
+        let (client, connection) = self.enter(&socket_dir).await?;
         let databases = source::all_databases(&client).await?;
         if template.origin_branch.is_none() {
             prepare::roles(&client).await?;
@@ -322,7 +345,7 @@ impl Inner {
     /// Removes a template's files, then its row.
     pub(crate) async fn remove_template(&self, id: TemplateId) -> Result<(), BranchesError> {
         let data = self.paths.template(id);
-        if let Some(postmaster) = Postmaster::adopt(&data)? {
+        if let Some(postmaster) = self.adopt_postmaster(&data)? {
             postmaster
                 .stop(StopMode::Immediate, self.config.stop_timeout.duration())
                 .await;

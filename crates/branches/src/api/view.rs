@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use egret_base::Timestamp;
-use egret_postgres::embedded::socket_connection;
-use egret_postgres::{databases, pool};
+use egret_postgres::databases;
 use serde::Serialize;
 
-use super::postmaster::SOCKET_PORT;
 use super::{Branches, Inner};
 use crate::error::{BranchesError, io};
 use crate::model::{
@@ -122,16 +120,23 @@ pub struct VolumeView {
     pub free_bytes_min: u64,
     /// What the driver costs.
     pub note: &'static str,
+    /// What keeps branches apart from the machine and from each other.
+    pub isolation: String,
 }
 
 impl Branches {
-    /// Living branches of a tenant, oldest first.
+    /// Living branches of a tenant that `fits` accepts, oldest first; no other one is measured.
     ///
     /// # Errors
     /// [`BranchesError`].
-    pub async fn list(&self, tenant: &str) -> Result<Vec<BranchView>, BranchesError> {
-        let living =
-            |branch: &Branch| branch.tenant == tenant && branch.state != BranchState::Destroying;
+    pub async fn list(
+        &self,
+        tenant: &str,
+        fits: impl Fn(&Branch) -> bool,
+    ) -> Result<Vec<BranchView>, BranchesError> {
+        let living = |branch: &Branch| {
+            branch.tenant == tenant && branch.state != BranchState::Destroying && fits(branch)
+        };
         let mut shown = Vec::new();
         for branch in self.inner.started()?.registry.branches_where(living) {
             shown.push(self.measured(branch).await?);
@@ -259,6 +264,7 @@ impl Branches {
             free_bytes: space.free,
             free_bytes_min: self.inner.config.free_min.bytes(),
             note: driver.note(),
+            isolation: self.inner.started()?.isolation.describe(),
         })
     }
 
@@ -283,9 +289,7 @@ fn age_ms(now: Timestamp, then: Timestamp) -> u64 {
 impl Inner {
     /// Names of the databases of a branch that runs.
     pub(crate) async fn databases_of(&self, id: BranchId) -> Result<Vec<String>, BranchesError> {
-        let connection =
-            socket_connection(&self.paths.socket(id), SOCKET_PORT, "postgres", "branches");
-        let client = pool::connect(&connection).await?;
+        let (client, _) = self.enter(&self.paths.socket(id)).await?;
         Ok(databases::list(&client).await?)
     }
 

@@ -3,5 +3,6 @@
 pub mod plan;
 pub mod pool;
 pub mod preset;
+pub mod quota;
 pub mod reconcile;
 pub mod request;

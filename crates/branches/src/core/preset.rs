@@ -29,10 +29,12 @@ pub const CHOOSABLE: [&str; 16] = [
 
 /// What holds for every branch, whatever its preset: nothing reaches out, nothing of the source's
 /// replication or archiving runs, nothing listens but the private socket.
-const NEUTRAL: [(&str, &str); 22] = [
+const NEUTRAL: [(&str, &str); 23] = [
     ("listen_addresses", ""),
     ("unix_socket_permissions", "0700"),
     ("ssl", "off"),
+    // In the data directory: memory below /dev/shm is shared by everything on the machine.
+    ("dynamic_shared_memory_type", "mmap"),
     ("external_pid_file", ""),
     ("superuser_reserved_connections", "3"),
     ("archive_mode", "off"),
@@ -116,6 +118,10 @@ pub fn settings(
     if postgres_major >= 17 {
         // It needs more log than `wal_level=minimal` writes.
         settings.push(("summarize_wal", "off"));
+    }
+    if preset == Preset::Twin && postgres_major >= 18 {
+        // A source may use io_uring, which leads around the filter of system calls.
+        settings.push(("io_method", "worker"));
     }
     if preset != Preset::Twin {
         settings.extend(FAST);

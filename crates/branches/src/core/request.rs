@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use egret_base::Limit;
+use egret_base::settings::Size;
 
 use crate::config::BranchesConfig;
 use crate::core::preset::CHOOSABLE;
+use crate::core::quota;
 use crate::error::BranchesError;
 use crate::model::{Branch, NewBranch, Preset};
 
@@ -16,7 +18,11 @@ pub const TEXT_BYTES_MAX: u64 = 256;
 ///
 /// # Errors
 /// [`BranchesError::Invalid`].
-pub fn validate(request: &NewBranch, config: &BranchesConfig) -> Result<(), BranchesError> {
+pub fn validate(
+    request: &NewBranch,
+    config: &BranchesConfig,
+    machine_memory: Size,
+) -> Result<(), BranchesError> {
     if request.preset == Preset::Twin && !request.settings.is_empty() {
         return Err(BranchesError::Invalid {
             what: "settings",
@@ -45,6 +51,7 @@ pub fn validate(request: &NewBranch, config: &BranchesConfig) -> Result<(), Bran
             });
         }
     }
+    quota::check_settings(&request.settings, config, machine_memory)?;
     labels(&request.labels, config)?;
     ttl(request.ttl_ms, config)
 }

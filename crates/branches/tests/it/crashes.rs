@@ -169,7 +169,7 @@ async fn assert_whole(home: &Home, egret: &Egret) {
     let pool = egret.filled().await;
     assert_eq!((pool.target, pool.hot), (STORM_POOL, STORM_POOL as usize));
     home.assert_nothing_leaks(egret).await;
-    for view in egret.branches.list(DEFAULT_TENANT).await.unwrap() {
+    for view in egret.branches.list(DEFAULT_TENANT, |_| true).await.unwrap() {
         let branch = view.branch.name;
         let rows = egret.ask(&branch, "SELECT count(*) FROM item").await;
         assert_eq!(rows.unwrap().as_deref(), Some("1000"), "{branch}");
@@ -265,7 +265,7 @@ async fn steps_of(home: &Home, scene: &str) -> BTreeSet<&'static str> {
     let egret = home.start_with(Some(crash.clone())).await;
     if egret
         .branches
-        .list(DEFAULT_TENANT)
+        .list(DEFAULT_TENANT, |_| true)
         .await
         .unwrap()
         .is_empty()

@@ -280,7 +280,7 @@ impl Egret {
 
     /// The ids of the branches that have a name.
     async fn named(&self) -> BTreeSet<String> {
-        let branches = self.branches.list(DEFAULT_TENANT).await.unwrap();
+        let branches = self.branches.list(DEFAULT_TENANT, |_| true).await.unwrap();
         let id = |view: egret_branches::BranchView| view.branch.id.replace('-', "");
         branches.into_iter().map(id).collect()
     }

@@ -189,7 +189,7 @@ async fn a_branch_of_a_branch_has_its_state_and_outlives_nothing() {
     assert!(
         egret
             .branches
-            .list(DEFAULT_TENANT)
+            .list(DEFAULT_TENANT, |_| true)
             .await
             .unwrap()
             .is_empty()
@@ -297,7 +297,7 @@ async fn protect_and_expire() {
     };
     branches.change(DEFAULT_TENANT, &one, &unprotect).unwrap();
     while branches
-        .list(DEFAULT_TENANT)
+        .list(DEFAULT_TENANT, |_| true)
         .await
         .unwrap()
         .iter()
@@ -443,7 +443,7 @@ async fn a_lifetime_ends_in_the_middle_of_a_transaction() {
     assert!(
         egret
             .branches
-            .list(DEFAULT_TENANT)
+            .list(DEFAULT_TENANT, |_| true)
             .await
             .unwrap()
             .is_empty()

@@ -1,8 +1,10 @@
 //! The branches engine on a real embedded PostgreSQL and real file systems.
 
+mod confined;
 mod crashes;
 mod faults;
 mod home;
+mod hostile;
 mod isolation;
 mod lifecycle;
 mod logs;

@@ -85,7 +85,10 @@ async fn tell(egret: &Egret, configuration: &Configuration, output: Output) -> a
 /// A session in the demo's database that means its tables.
 fn in_public(embedded: &Embedded) -> egret_postgres::tokio_postgres::Config {
     let mut connection = embedded.postgres.connection(DATABASE, "demo");
-    connection.options("-c search_path=public");
+    let options = connection.get_options().unwrap_or_default();
+    // Of two values of a setting the later one holds.
+    let options = format!("{options} -c search_path=public");
+    connection.options(options);
     connection
 }
 

@@ -80,9 +80,9 @@ fn the_outbox_of_the_source_is_read_and_that_of_a_branch_is_not() {
     }
     while place.psql(&shop, WAITING).unwrap() != "0" {}
     assert_eq!(place.psql(&copy, WAITING).unwrap(), "1");
-    let in_the_way = "CREATE TRIGGER t BEFORE INSERT ON egret.outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()";
-    let refused = place.psql(&copy, in_the_way).unwrap_err();
-    assert!(refused.contains("permission denied"), "{refused}");
+    // What Egret has there is the branch role's, so that nothing in it runs with more rights.
+    let owners = "SELECT string_agg(DISTINCT proowner::regrole::text, ',') FROM pg_proc WHERE pronamespace = 'egret'::regnamespace";
+    assert_eq!(place.psql(&copy, owners).unwrap(), "egret_branch");
     let listed = place.json(&status);
     assert_eq!(listed["items"].as_array().unwrap().len(), 1);
     assert_eq!(listed["items"][0]["reader"], "reading");

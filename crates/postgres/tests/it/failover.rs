@@ -7,7 +7,6 @@ use std::time::Duration;
 use egret_base::SystemEntropy;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_postgres::cluster::{self, private_directory};
-use egret_postgres::embedded::socket_connection;
 use egret_postgres::error::server;
 use egret_postgres::external::{check, parse};
 use egret_postgres::listen::{Heard, Listener};
@@ -16,6 +15,7 @@ use egret_postgres::pool::{self, Pool};
 use egret_postgres::postmaster::{Launch, Postmaster};
 use egret_postgres::provision::{Binaries, SUPPORTED, Source};
 use egret_postgres::retry::{Policy, over_restart};
+use egret_postgres::superuser::socket_connection;
 use egret_postgres::test_support::{Guardian, free_port, owner, test_directory};
 use egret_postgres::{PostgresError, tuning};
 use rustix::process::{Pid, Signal};
@@ -65,6 +65,7 @@ impl Node {
             log_file: log_file.clone(),
             oom_score_adj: 0,
             nice: 0,
+            isolation: None,
         };
         let postmaster = Postmaster::launch(&launch).await.unwrap();
         let ready = postmaster.ready(Duration::from_secs(60), &log_file).await;
@@ -75,7 +76,7 @@ impl Node {
     /// A session of this very server, whichever role it has.
     async fn connect(&self) -> Client {
         let socket_dir = self.directory.join("run");
-        let mut connection = socket_connection(&socket_dir, self.port, "postgres", "test");
+        let mut connection = socket_connection(&socket_dir, self.port, 0, "postgres", "test");
         pool::connect(connection.options("")).await.unwrap()
     }
 }

@@ -67,6 +67,7 @@ async fn launch(
         log_file: log_file.clone(),
         oom_score_adj: 500,
         nice: 5,
+        isolation: None,
     })
     .await?;
     postmaster.ready(Duration::from_secs(60), &log_file).await?;
@@ -94,9 +95,10 @@ async fn a_frozen_server_runs_on_after_it_is_thawed() {
     let directory = test_directory("freeze");
     let _guardian = Guardian::new(&directory);
     let (postmaster, _) = launch(&directory, &[]).await.unwrap();
-    let connection = egret_postgres::embedded::socket_connection(
+    let connection = egret_postgres::superuser::socket_connection(
         &directory.join("run"),
         5432,
+        egret_postgres::provision::MAJOR,
         "postgres",
         "test",
     );

@@ -40,7 +40,7 @@ impl Default for StatisticsLimits {
 
 /// Reads the statistics of one server, over one connection that is made again when it breaks.
 pub struct PostgresStatistics {
-    connection: Config,
+    connection: Box<dyn Fn() -> Config + Send + Sync>,
     limits: StatisticsLimits,
     session: Mutex<Option<Session>>,
 }
@@ -51,18 +51,23 @@ struct Session {
 }
 
 impl PostgresStatistics {
-    /// Of the server and the database that a connection leads to. Its role needs `pg_monitor` to see everything.
-    pub fn new(mut connection: Config, limits: StatisticsLimits) -> Self {
-        connection.application_name("egret/series");
+    /// Of the server and the database that a connection leads to, which is asked for whenever one is
+    /// opened. Its role needs `pg_monitor` to see everything.
+    pub fn new(
+        connection: impl Fn() -> Config + Send + Sync + 'static,
+        limits: StatisticsLimits,
+    ) -> Self {
         Self {
-            connection,
+            connection: Box::new(connection),
             limits,
             session: Mutex::default(),
         }
     }
 
     async fn open(&self) -> Result<Session, String> {
-        let client = pool::connect(&self.connection).await;
+        let mut connection = (self.connection)();
+        connection.application_name("egret/series");
+        let client = pool::connect(&connection).await;
         let client = client.map_err(|error| error.to_string())?;
         let opened = async {
             client.batch_execute(texts::manners()).await?;

@@ -142,17 +142,16 @@ async fn list_branches(
     Query(parameters): Query<Vec<(String, String)>>,
 ) -> Result<Json<BranchList>, Problem> {
     let filter = Filter::read(parameters)?;
-    let mut found = branches.list(caller.tenant()).await?;
     let reach = caller.reach("branches", &["read"]);
-    found.retain(|view| {
-        let branch = &view.branch;
+    let fits = |branch: &egret_branches::model::Branch| {
         reach.covers(branch.name.as_str())
             && filter.state.is_none_or(|state| branch.state == state)
             && filter
                 .labels
                 .iter()
                 .all(|(key, value)| branch.labels.get(key) == Some(value))
-    });
+    };
+    let found = branches.list(caller.tenant(), fits).await?;
     Ok(Json(BranchList {
         items: found.into_iter().map(Branch::from).collect(),
     }))

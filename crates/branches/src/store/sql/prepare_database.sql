@@ -3,7 +3,23 @@ SET search_path = '';
 DO $prepare$
 DECLARE
     command text;
+    -- Puts the event triggers back as they were.
+    restore text[] := ARRAY[]::text[];
 BEGIN
+    -- Sessions of Egret do not fire event triggers where the server can be told so, which is from 17
+    -- on. Before, they are off while definitions change; their own changes fire none.
+    IF current_setting('server_version_num')::int < 170000 THEN
+        SELECT coalesce(array_agg(format('ALTER EVENT TRIGGER %I %s', evtname,
+                   CASE evtenabled WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE' END)), restore)
+        INTO restore FROM pg_catalog.pg_event_trigger WHERE evtenabled <> 'D';
+        FOR command IN
+            SELECT format('ALTER EVENT TRIGGER %I ', evtname) FROM pg_catalog.pg_event_trigger
+            WHERE evtenabled <> 'D'
+        LOOP
+            EXECUTE command || 'DISABLE';
+        END LOOP;
+    END IF;
+
     -- Subscriptions would need their publisher; the slot there is the source's.
     FOR command IN
         SELECT unnest(ARRAY[
@@ -68,7 +84,22 @@ BEGIN
         EXECUTE command;
     END LOOP;
 
-    -- Objects of the bootstrap superuser (role 10), extensions and schema egret excepted.
+    -- What Egret keeps for the source is inert here: its triggers on tables outside of its schema, which
+    -- record changes, are gone, and its functions run with the rights of the branch role, which gets
+    -- the schema below. A task enqueued in a copy stays where it is, to be looked at.
+    FOR command IN
+        SELECT format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass)
+        FROM pg_catalog.pg_trigger t
+        JOIN pg_catalog.pg_proc p ON p.oid = tgfoid
+        JOIN pg_catalog.pg_class c ON c.oid = tgrelid
+        WHERE NOT tgisinternal AND tgparentid = 0
+          AND pronamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = 'egret')
+          AND relnamespace <> pronamespace
+    LOOP
+        EXECUTE command;
+    END LOOP;
+
+    -- Objects of the bootstrap superuser (role 10), extensions excepted.
     FOR command IN
         WITH extension_member AS (
             SELECT classid, objid FROM pg_catalog.pg_depend WHERE deptype = 'e'
@@ -140,25 +171,30 @@ BEGIN
         )
         SELECT format('ALTER %s OWNER TO egret_branch', spelled)
         FROM object
-        WHERE owner = 10 AND oid >= 16384 AND schema <> 'egret' AND schema !~ '^pg_'
+        WHERE owner = 10 AND oid >= 16384 AND schema !~ '^pg_'
           AND (class::oid, oid) NOT IN (SELECT classid, objid FROM extension_member)
         ORDER BY spelled
     LOOP
         EXECUTE command;
     END LOOP;
 
-    -- Nobody acts on what Egret keeps for the source: a task enqueued in a copy stays where it is, to
-    -- be looked at. No more than that is granted: a trigger there would run as the superuser.
-    IF EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'egret') THEN
-        GRANT USAGE ON SCHEMA egret TO egret_branch;
-        GRANT SELECT, DELETE ON ALL TABLES IN SCHEMA egret TO egret_branch;
-        GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA egret TO egret_branch;
-    END IF;
+    -- No code of the superuser's runs with the superuser's rights because a branch user caused it: what
+    -- is left, functions of event triggers and of extensions, runs with the rights of its caller.
+    FOR command IN
+        SELECT format('ALTER ROUTINE %s SECURITY INVOKER', oid::regprocedure)
+        FROM pg_catalog.pg_proc WHERE prosecdef AND proowner = 10 AND oid >= 16384
+    LOOP
+        EXECUTE command;
+    END LOOP;
 
     -- Schema public belongs to the database's owner.
     IF EXISTS (SELECT FROM pg_catalog.pg_database
                WHERE datname = current_database() AND datdba = 10 AND NOT datistemplate) THEN
         EXECUTE format('ALTER DATABASE %I OWNER TO egret_branch', current_database());
     END IF;
+
+    FOREACH command IN ARRAY restore LOOP
+        EXECUTE command;
+    END LOOP;
 END
 $prepare$;

@@ -50,19 +50,21 @@ impl Parts {
 }
 
 fn postgres(underneath: &Underneath) -> OwnMetrics {
-    let (connection, instance) = match underneath {
+    let limits = StatisticsLimits::default();
+    let (statistics, instance) = match underneath {
         Underneath::Embedded(embedded) => {
-            let server = &embedded.postgres;
+            let server = embedded.postgres.clone();
             let instance = format!("127.0.0.1:{}", server.port());
-            (server.connection("postgres", "series"), instance)
+            let connection = move || server.connection("postgres", "series");
+            (PostgresStatistics::new(connection, limits), instance)
         }
         Underneath::External(server) => {
             let connection = server.connection().clone();
             let instance = hosts(&connection).join(",");
-            (connection, instance)
+            let statistics = PostgresStatistics::new(move || connection.clone(), limits);
+            (statistics, instance)
         }
     };
-    let statistics = PostgresStatistics::new(connection, StatisticsLimits::default());
     OwnMetrics {
         url: format!("postgres://{instance}"),
         instance,

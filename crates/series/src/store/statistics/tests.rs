@@ -73,7 +73,9 @@ async fn check(major: u32, also: &[&str]) {
         ))
         .await
         .expect("a table and a slot");
-    let statistics = PostgresStatistics::new(database.connection(), StatisticsLimits::default());
+    let connection = database.connection();
+    let statistics =
+        PostgresStatistics::new(move || connection.clone(), StatisticsLimits::default());
     // What a session has counted is sent when it is idle, and at once when it is asked to.
     client
         .batch_execute("SELECT pg_stat_force_next_flush()")
@@ -169,7 +171,8 @@ async fn statements_of_both_forms() {
             statements_max: 3,
             ..StatisticsLimits::default()
         };
-        let statistics = PostgresStatistics::new(database.connection(), limits);
+        let connection = database.connection();
+        let statistics = PostgresStatistics::new(move || connection.clone(), limits);
         let mut text = String::new();
         statistics
             .append(&client, family, &mut text)
@@ -193,7 +196,8 @@ async fn a_server_that_is_not_there_is_down() {
         .host("/nonexistent")
         .user("nobody")
         .dbname("none");
-    let statistics = PostgresStatistics::new(connection, StatisticsLimits::default());
+    let statistics =
+        PostgresStatistics::new(move || connection.clone(), StatisticsLimits::default());
     let text = statistics.collect().await.expect("a text");
     assert_eq!(value(&text, "pg_up"), 0.0);
     assert_eq!(names(&text).len(), 1);

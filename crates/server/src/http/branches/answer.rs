@@ -179,6 +179,8 @@ pub(super) struct Volume {
     free_bytes_min: u64,
     /// What the driver costs.
     note: &'static str,
+    /// What keeps branches apart from the machine and from each other.
+    isolation: String,
 }
 
 /// What was proved of a branch.
@@ -314,6 +316,7 @@ impl From<VolumeView> for Volume {
             free_bytes: view.free_bytes,
             free_bytes_min: view.free_bytes_min,
             note: view.note,
+            isolation: view.isolation,
         }
     }
 }

@@ -1,0 +1,138 @@
+//! A superuser of a branch reaches nothing outside of it. The tests run as root, where each branch
+//! has a user of its own.
+
+use std::path::PathBuf;
+
+use egret_branches::model::Branch;
+use egret_postgres::provision::MAJOR;
+use egret_postgres::superuser::socket_connection;
+use egret_postgres::tokio_postgres::Client;
+
+use crate::home::{Egret, Home};
+
+/// A session of the branch's bootstrap superuser, which a hostile user may have become.
+async fn superuser(home: &Home, branch: &Branch) -> Client {
+    let socket_dir = home.directory.join("run/branches").join(branch.id.hex());
+    let mut connection = socket_connection(&socket_dir, 5432, MAJOR, "app", "test");
+    connection.options("");
+    egret_postgres::pool::connect(&connection).await.unwrap()
+}
+
+fn user_of(branch: &Branch) -> u32 {
+    let (pid, _) = branch.postmaster.expect("it runs");
+    egret_linux::confine::user_of(pid).expect("it runs")
+}
+
+/// Statements that reach for what is not the branch's.
+fn attempts(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<String> {
+    let data = &home.directory;
+    let layout = egret.source.layout();
+    let password = std::fs::read_to_string(&layout.password_file).unwrap();
+    let password = password.trim();
+    let port = egret.source.port();
+    let files: Vec<PathBuf> = vec![
+        layout.data.join("PG_VERSION"),
+        layout.data.join("global/pg_control"),
+        layout.password_file.clone(),
+        data.join("state.db"),
+        data.join("branch.key"),
+        data.join("volume/branches")
+            .join(neighbour.id.hex())
+            .join("PG_VERSION"),
+        "/etc/hostname".into(),
+        "/etc/group".into(),
+        "/proc/self/environ".into(),
+        "/proc/1/status".into(),
+        format!("/proc/{}/environ", std::process::id()).into(),
+        format!("/proc/{}/status", neighbour.postmaster.unwrap().0).into(),
+        "/dev/shm".into(),
+    ];
+    let mut attempts = Vec::new();
+    for file in files {
+        let file = file.display();
+        attempts.push(format!("SELECT pg_read_binary_file('{file}')"));
+        attempts.push(format!("SELECT lo_import('{file}')"));
+        attempts.push(format!("COPY lines FROM '{file}'"));
+    }
+    for directory in ["/", "/etc", "/proc", "/tmp", "/root", "/dev/shm"] {
+        attempts.push(format!("SELECT pg_ls_dir('{directory}')"));
+    }
+    let neighbours_socket = data.join("run/branches").join(neighbour.id.hex());
+    for host in [
+        &layout.socket_dir,
+        &neighbours_socket,
+        &PathBuf::from("127.0.0.1"),
+    ] {
+        let (host, port) = (
+            host.display(),
+            if host == &neighbours_socket {
+                5432
+            } else {
+                port
+            },
+        );
+        let dsn = format!("host={host} port={port} user=egret password={password} dbname=postgres");
+        attempts.push(format!("SELECT dblink_connect('{dsn}')"));
+        attempts.push(format!(
+            "CREATE SUBSCRIPTION s CONNECTION '{dsn}' PUBLICATION p"
+        ));
+    }
+    for program in [
+        "id",
+        "/bin/sh -c true",
+        "psql -c 'select 1'",
+        "cat /etc/passwd",
+    ] {
+        attempts.push(format!("COPY lines FROM PROGRAM '{program}'"));
+        attempts.push(format!("COPY lines TO PROGRAM '{program}'"));
+    }
+    attempts.push("COPY lines TO '/tmp/egret-branch-was-here'".to_owned());
+    attempts.push("COPY lines TO '/dev/shm/egret-branch-was-here'".to_owned());
+    attempts.push("SELECT lo_export(1, '/tmp/egret-branch-was-here')".to_owned());
+    attempts.push(format!("LOAD '{}'", data.join("state.db").display()));
+    attempts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_superuser_of_a_branch_reaches_nothing_outside_of_it() {
+    let home = Home::new("confined");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let (one, other) = (egret.branch("one").await, egret.branch("other").await);
+    assert_ne!(user_of(&one), user_of(&other));
+    assert_ne!(user_of(&one), egret.source.owner().unwrap().uid);
+    let hostile = superuser(&home, &one).await;
+    for sql in [
+        "CREATE TABLE lines (line text)",
+        "CREATE EXTENSION dblink",
+        "SELECT lo_create(1)",
+    ] {
+        hostile.batch_execute(sql).await.unwrap();
+    }
+    for sql in attempts(&home, &egret, &other) {
+        if hostile.batch_execute(&sql).await.is_ok() {
+            panic!("{sql}");
+        }
+    }
+    // Of the accounts of the machine it is shown Egret's own, by which that may enter.
+    let row = hostile.query_one("SELECT pg_read_file('/etc/passwd')", &[]);
+    let accounts: String = row.await.unwrap().get(0);
+    assert_eq!(accounts.lines().count(), 1, "{accounts}");
+    // What is done inside goes on to work, workers and large sorts included.
+    for sql in [
+        "CREATE TABLE large AS SELECT i, md5(i::text) FROM generate_series(1, 100000) i",
+        "SET debug_parallel_query = on; SET work_mem = '64kB'; SELECT count(*) FROM (SELECT * FROM large ORDER BY md5) s",
+        "COPY large TO '/dev/null'",
+        "CHECKPOINT",
+    ] {
+        hostile.batch_execute(sql).await.unwrap();
+    }
+    // Neither source nor neighbour has noticed.
+    egret
+        .ask("other", "SELECT count(*) FROM item")
+        .await
+        .unwrap();
+    egret.source("app").await;
+    egret.assert_consistent().await;
+    egret.stop().await;
+}

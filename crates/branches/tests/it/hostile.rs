@@ -1,0 +1,165 @@
+//! Code and settings of a source or a branch: none of it runs with Egret's rights, and none keeps
+//! Egret from its work.
+
+use egret_base::Coded;
+use egret_branches::Children;
+use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
+
+use crate::home::{Egret, Home, name};
+
+const IS_SUPERUSER: &str =
+    "SELECT rolsuper::text FROM pg_catalog.pg_roles WHERE rolname = 'egret_branch'";
+
+async fn branch_of(egret: &Egret, parent: &str, child: &str) {
+    let mut request = NewBranch::named(name(child));
+    request.from = From::Branch(name(parent));
+    egret.branches.create(request).await.unwrap();
+}
+
+async fn assert_ordinary(egret: &Egret, branch: &str) {
+    let answer = egret.ask(branch, IS_SUPERUSER).await.unwrap();
+    assert_eq!(answer.as_deref(), Some("false"), "{branch}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn event_triggers_and_settings_of_a_source_do_not_keep_it_from_being_branched() {
+    let home = Home::new("guarded");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let source = egret.source("app").await;
+    for sql in [
+        "CREATE FUNCTION deny() RETURNS event_trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'no % here', tg_tag; END $$",
+        "CREATE ROLE other",
+        "CREATE DATABASE impatient",
+        "ALTER DATABASE impatient SET role = other",
+        "ALTER DATABASE impatient SET transaction_timeout = '1ms'",
+        "ALTER DATABASE impatient SET statement_timeout = '1ms'",
+        "ALTER DATABASE impatient SET idle_in_transaction_session_timeout = '1ms'",
+        "ALTER DATABASE impatient SET idle_session_timeout = '1ms'",
+        "ALTER DATABASE impatient SET standard_conforming_strings = off",
+        "ALTER DATABASE impatient SET default_transaction_read_only = on",
+        "ALTER DATABASE impatient SET session_replication_role = replica",
+        "ALTER ROLE egret SET event_triggers = on",
+        "CREATE EVENT TRIGGER on_login ON login EXECUTE FUNCTION deny()",
+        "ALTER EVENT TRIGGER on_login ENABLE ALWAYS",
+        "CREATE EVENT TRIGGER on_ddl ON ddl_command_start EXECUTE FUNCTION deny()",
+    ] {
+        source.batch_execute(sql).await.unwrap();
+    }
+    egret.branches.refresh_template().await.unwrap();
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_trigger_does_not_run_with_egrets_rights_in_a_branch() {
+    let home = Home::new("login");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let source = egret.source("app").await;
+    for sql in [
+        "CREATE TABLE login_audit (who text)",
+        "CREATE FUNCTION on_login() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS
+            $$ BEGIN INSERT INTO public.login_audit VALUES (session_user); END $$",
+        "CREATE EVENT TRIGGER audit ON login EXECUTE FUNCTION on_login()",
+    ] {
+        source.batch_execute(sql).await.unwrap();
+    }
+    egret.branch("one").await;
+    let trap = "CREATE FUNCTION spring() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+                ALTER ROLE egret_branch SUPERUSER;
+            END IF; RETURN NEW; END $$;
+        CREATE TRIGGER t BEFORE INSERT ON login_audit FOR EACH ROW EXECUTE FUNCTION spring()";
+    egret.ask("one", trap).await.unwrap();
+    // Both the trigger's own session and those of Egret come by the trap.
+    assert_ordinary(&egret, "one").await;
+    branch_of(&egret, "one", "two").await;
+    assert_ordinary(&egret, "two").await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_function_of_the_superuser_keeps_its_rights_in_a_branch() {
+    let home = Home::new("definer");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let source = egret.source("app").await;
+    // As an engine of Egret's records what changes in a table.
+    for sql in [
+        "CREATE SCHEMA IF NOT EXISTS egret",
+        "CREATE TABLE egret.change (name text)",
+        "CREATE FUNCTION norm(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN lower($1); END $$",
+        "CREATE FUNCTION egret.record() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+            $$ BEGIN INSERT INTO egret.change VALUES (public.norm(NEW.name)); RETURN NEW; END $$",
+        "CREATE TRIGGER recorded BEFORE INSERT ON item FOR EACH ROW EXECUTE FUNCTION egret.record()",
+        "CREATE FUNCTION on_ddl() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS
+            $$ BEGIN PERFORM public.norm(tg_tag); END $$",
+        "CREATE EVENT TRIGGER audit ON ddl_command_end EXECUTE FUNCTION on_ddl()",
+    ] {
+        source.batch_execute(sql).await.unwrap();
+    }
+    egret.branch("one").await;
+    let trap = "CREATE OR REPLACE FUNCTION norm(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+            IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+                ALTER ROLE egret_branch SUPERUSER;
+            END IF; RETURN $1; END $$";
+    egret.ask("one", trap).await.unwrap();
+    for sql in [
+        "INSERT INTO item VALUES (1000000, 'A')",
+        "CREATE TABLE fires_the_event_trigger (id int)",
+    ] {
+        egret.ask("one", sql).await.unwrap();
+    }
+    assert_ordinary(&egret, "one").await;
+    let rows = egret
+        .ask("one", "SELECT count(*)::text FROM egret.change")
+        .await;
+    assert_eq!(
+        rows.unwrap().as_deref(),
+        Some("0"),
+        "nothing is recorded in a branch"
+    );
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_without_database_postgres_can_be_branched() {
+    let home = Home::new("dropped");
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    egret.ask("one", "DROP DATABASE postgres").await.unwrap();
+    branch_of(&egret, "one", "two").await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_reset_makes_a_branch_its_own_descendant() {
+    let home = Home::new("cycle");
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("first").await;
+    branch_of(&egret, "first", "second").await;
+    branch_of(&egret, "second", "third").await;
+    let show = async |branch: &str| {
+        let shown = egret.branches.show(DEFAULT_TENANT, &name(branch)).await;
+        shown.unwrap().branch.parent.template.parse().unwrap()
+    };
+    let (first, third) = (name("first"), name("third"));
+    for template in [show("second").await, show("third").await] {
+        let reset = egret.branches.reset(DEFAULT_TENANT, &first, Some(template));
+        assert_eq!(reset.await.unwrap_err().code(), "branch_cycle");
+    }
+    // The way up stays open.
+    let above = show("second").await;
+    let up = egret.branches.reset(DEFAULT_TENANT, &third, Some(above));
+    up.await.unwrap();
+    egret
+        .branches
+        .destroy(DEFAULT_TENANT, &name("first"), Children::Destroy)
+        .await
+        .unwrap();
+    egret.assert_consistent().await;
+    egret.stop().await;
+}

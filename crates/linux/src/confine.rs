@@ -1,0 +1,311 @@
+//! A child process that reaches nothing but what it was given: Landlock for files, signals and
+//! TCP, seccomp for sockets and the rest, and a user and a view of the file system of its own where
+//! this process is root.
+//!
+//! Everything that allocates or can fail for a reason worth telling is done before the fork; the
+//! child makes bare system calls.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
+};
+
+pub mod mount;
+mod syscalls;
+
+/// The newest version of Landlock whose rights are asked for; an older kernel gives those it has.
+const LANDLOCK: ABI = ABI::V6;
+
+/// The version of Landlock from which on a process cannot signal those outside of its domain.
+pub const LANDLOCK_SIGNALS: i32 = 6;
+
+/// What a confined process may reach.
+#[derive(Clone, Debug, Default)]
+pub struct Reach {
+    /// Directories and files to read and execute: programs and libraries.
+    pub executable: Vec<PathBuf>,
+    /// Directories and files to read.
+    pub readable: Vec<PathBuf>,
+    /// Directories to do everything in.
+    pub writable: Vec<PathBuf>,
+    /// Devices to read and write.
+    pub devices: Vec<PathBuf>,
+}
+
+/// A user of a child's own.
+#[derive(Debug)]
+pub struct PrivateUser {
+    /// The numeric user and group id; no other process has it.
+    pub id: u32,
+    /// Detached mounts, and where they are attached in the child's own view of the file system.
+    pub mounts: Vec<(OwnedFd, PathBuf)>,
+}
+
+/// Upper bounds of a child, see setrlimit(2).
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessLimits {
+    /// Bytes of private memory of each process.
+    pub memory_bytes_max: u64,
+    /// Processes and threads; counted by user, and so only for a [`PrivateUser`].
+    pub processes_max: u64,
+}
+
+/// A prepared confinement of one child.
+pub struct Confinement {
+    ruleset: Option<OwnedFd>,
+    filters: Vec<seccompiler::BpfProgram>,
+    limits: ProcessLimits,
+    user: Option<(u32, Vec<(OwnedFd, CString)>)>,
+}
+
+/// The version of Landlock that the kernel has; 0 where it has none.
+pub fn landlock_version() -> i32 {
+    const VERSION: libc::c_ulong = 1;
+    #[expect(unsafe_code, reason = "no crate shows the version of the kernel")]
+    // SAFETY: with this flag landlock_create_ruleset(2) takes a null pointer and size 0, reads and
+    // writes no memory and answers with a number.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0_usize,
+            VERSION,
+        )
+    };
+    i32::try_from(version.max(0)).unwrap_or(0)
+}
+
+impl Confinement {
+    /// Prepares the confinement of one child, whose user is `user` or this process's.
+    ///
+    /// # Errors
+    /// The kernel's, for instance when a path does not exist.
+    pub fn new(
+        reach: &Reach,
+        limits: ProcessLimits,
+        user: Option<PrivateUser>,
+    ) -> io::Result<Self> {
+        let shares_user = user.is_none();
+        let user = user
+            .map(|user| {
+                let mounts = user.mounts.into_iter().map(|(mount, target)| {
+                    Ok((mount, CString::new(target.as_os_str().as_bytes())?))
+                });
+                Ok::<_, io::Error>((user.id, mounts.collect::<io::Result<Vec<_>>>()?))
+            })
+            .transpose()?;
+        Ok(Self {
+            ruleset: ruleset(reach)?,
+            filters: syscalls::filters(shares_user)?,
+            limits,
+            user,
+        })
+    }
+
+    /// Makes `command` run confined, in a session of its own, as [`crate::session::in_own_session`]
+    /// has it. Nothing that is set later in the child is bound by it: call it last.
+    pub fn apply(self, command: &mut Command) -> &mut Command {
+        #[expect(unsafe_code, reason = "pre_exec is the only way to act in the child")]
+        // SAFETY: the closure runs in the forked child before exec and makes bare system calls only
+        // (see `enter`): it takes no lock and allocates nothing but errors, which end the child. What
+        // it uses was made before the fork and is owned by the closure.
+        unsafe {
+            command.pre_exec(move || self.enter())
+        }
+    }
+
+    /// In the child, in this order: each step takes away what the next ones do not need.
+    fn enter(&self) -> io::Result<()> {
+        rustix::process::setsid()?;
+        if let Some((_, mounts)) = &self.user {
+            own_view(mounts)?;
+        }
+        self.set_limits()?;
+        if let Some((id, _)) = self.user {
+            become_user(id)?;
+        }
+        check(call([
+            libc::SYS_prctl,
+            libc::PR_SET_NO_NEW_PRIVS.into(),
+            1,
+            0,
+            0,
+            0,
+        ]))?;
+        if let Some(ruleset) = &self.ruleset {
+            check(call([
+                libc::SYS_landlock_restrict_self,
+                ruleset.as_raw_fd().into(),
+                0,
+                0,
+                0,
+                0,
+            ]))?;
+        }
+        for filter in &self.filters {
+            seccompiler::apply_filter(filter)
+                .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        }
+        Ok(())
+    }
+
+    fn set_limits(&self) -> io::Result<()> {
+        set_limit(rustix::process::Resource::Core, 0)?;
+        set_limit(
+            rustix::process::Resource::Data,
+            self.limits.memory_bytes_max,
+        )?;
+        if self.user.is_some() {
+            set_limit(rustix::process::Resource::Nproc, self.limits.processes_max)?;
+        }
+        Ok(())
+    }
+}
+
+fn set_limit(resource: rustix::process::Resource, most: u64) -> io::Result<()> {
+    let limit = rustix::process::Rlimit {
+        current: Some(most),
+        maximum: Some(most),
+    };
+    Ok(rustix::process::setrlimit(resource, limit)?)
+}
+
+/// A mount and IPC namespace of the process's own, with mounts attached. Unmounts outside still
+/// arrive, so that the namespace holds no device busy.
+fn own_view(mounts: &[(OwnedFd, CString)]) -> io::Result<()> {
+    let flags = libc::CLONE_NEWNS | libc::CLONE_NEWIPC;
+    check(call([libc::SYS_unshare, flags.into(), 0, 0, 0, 0]))?;
+    rustix::mount::mount_change(
+        c"/",
+        rustix::mount::MountPropagationFlags::DOWNSTREAM
+            | rustix::mount::MountPropagationFlags::REC,
+    )?;
+    for (mount, target) in mounts {
+        mount::attach(mount, target)?;
+    }
+    Ok(())
+}
+
+/// Gives up root and all groups for good.
+fn become_user(id: u32) -> io::Result<()> {
+    let id = i64::from(id);
+    check(call([libc::SYS_setgroups, 0, 0, 0, 0, 0]))?;
+    check(call([libc::SYS_setresgid, id, id, id, 0, 0]))?;
+    check(call([libc::SYS_setresuid, id, id, id, 0, 0]))
+}
+
+/// A bare system call whose arguments are numbers.
+fn call(numbers: [i64; 6]) -> i64 {
+    let [number, a, b, c, d, e] = numbers;
+    #[expect(
+        unsafe_code,
+        reason = "these calls have no safe wrapper that acts on one thread"
+    )]
+    // SAFETY: the callers in this file pass calls that take integers, and for setgroups(2) a null
+    // pointer with length 0: none reads or writes memory of this process.
+    unsafe {
+        libc::syscall(number, a, b, c, d, e)
+    }
+}
+
+fn check(result: i64) -> io::Result<()> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// The rules about files, TCP and signals; `None` where the kernel has no Landlock.
+fn ruleset(reach: &Reach) -> io::Result<Option<OwnedFd>> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let made = || -> Result<RulesetCreated, landlock::RulesetError> {
+        let created = Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(LANDLOCK))?
+            .handle_access(AccessNet::from_all(LANDLOCK))?
+            .scope(Scope::from_all(LANDLOCK))?
+            .create()?;
+        Ok(created)
+    };
+    let mut rules = made().map_err(other)?;
+    let kinds = [
+        (&reach.executable, read | AccessFs::Execute),
+        (&reach.readable, read),
+        (&reach.devices, AccessFs::ReadFile | AccessFs::WriteFile),
+        (
+            &reach.writable,
+            AccessFs::from_all(LANDLOCK) & !AccessFs::Execute,
+        ),
+    ];
+    for (paths, access) in kinds {
+        for path in paths {
+            let beneath = PathFd::new(path).map_err(other)?;
+            // What cannot be said of a file is left out for one.
+            let access = if path.is_dir() {
+                access
+            } else {
+                access & AccessFs::from_file(LANDLOCK)
+            };
+            rules = rules
+                .add_rule(PathBeneath::new(beneath, access))
+                .map_err(other)?;
+        }
+    }
+    Ok(rules.into())
+}
+
+fn other(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::other(error)
+}
+
+/// Whether a user has processes; the kernel knows without looking at each of them.
+pub fn has_processes(uid: u32) -> bool {
+    let uid = rustix::process::Uid::from_raw(uid);
+    rustix::process::getpriority_user(uid) != Err(rustix::io::Errno::SRCH)
+}
+
+/// Kills every process of a user, as far as they exist now; returns how many there were.
+pub fn kill_processes_of(uid: u32) -> usize {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return 0;
+    };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| kill_if_of(*pid, uid)).count()
+}
+
+fn kill_if_of(pid: i32, uid: u32) -> bool {
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    if user_of(pid) != Some(uid) {
+        return false;
+    }
+    let held = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    // Looked at again when it is held: the pid cannot turn to another process any more.
+    match held.filter(|_| user_of(pid) == Some(uid)) {
+        Some(held) => pidfd_send_signal(&held, Signal::KILL).is_ok(),
+        None => false,
+    }
+}
+
+/// The real user id of a process that has not ended.
+pub fn user_of(pid: i32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let value = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()
+    };
+    if matches!(value("State:"), Some("Z" | "X")) {
+        return None;
+    }
+    value("Uid:")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

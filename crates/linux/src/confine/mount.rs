@@ -1,0 +1,104 @@
+//! Detached mounts, and mounts on which files have another owner (idmapped mounts,
+//! mount_setattr(2)).
+
+use super::*;
+
+/// A detached copy of the mount at `path`, with `path` as its root.
+///
+/// # Errors
+/// The kernel's; needs CAP_SYS_ADMIN.
+pub fn detached(path: &Path) -> io::Result<OwnedFd> {
+    use rustix::mount::OpenTreeFlags;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    Ok(rustix::mount::open_tree(rustix::fs::CWD, path, flags)?)
+}
+
+/// A detached mount of `path` on which files have the owner that an [`owner_mapping`] says.
+///
+/// # Errors
+/// The kernel's; `EINVAL` when the file system cannot map owners.
+pub fn with_owner(path: &Path, mapping: &OwnedFd) -> io::Result<OwnedFd> {
+    let mount = detached(path)?;
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_IDMAP | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: u64::from(mapping.as_raw_fd().cast_unsigned()),
+    };
+    let empty: &CStr = c"";
+    #[expect(unsafe_code, reason = "no crate wraps mount_setattr(2)")]
+    // SAFETY: the path is a null-terminated constant, and `attributes` is of the size that is given
+    // and lives over the call, which only reads it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            empty.as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    check(result)?;
+    Ok(mount)
+}
+
+/// Attaches a detached mount at `target` in the caller's namespace. Allocates nothing.
+pub(super) fn attach(mount: &OwnedFd, target: &CStr) -> io::Result<()> {
+    use rustix::mount::MoveMountFlags;
+    Ok(rustix::mount::move_mount(
+        mount,
+        c"",
+        rustix::fs::CWD,
+        target,
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+    )?)
+}
+
+/// A mapping by which what belongs to user and group `stored` on the disk belongs to user and group
+/// `shown`, and the other way round for what is written. It is a user namespace without processes.
+///
+/// # Errors
+/// The kernel's; needs CAP_SETUID and CAP_SETGID.
+pub fn owner_mapping(stored: (u32, u32), shown: u32) -> io::Result<OwnedFd> {
+    let helper = Helper::start()?;
+    let proc = PathBuf::from(format!("/proc/{}", helper.0));
+    std::fs::write(proc.join("uid_map"), format!("{} {shown} 1", stored.0))?;
+    std::fs::write(proc.join("gid_map"), format!("{} {shown} 1", stored.1))?;
+    Ok(std::fs::File::open(proc.join("ns/user"))?.into())
+}
+
+/// A process that does nothing in a user namespace of its own, until it is dropped.
+struct Helper(RawFd);
+
+impl Helper {
+    fn start() -> io::Result<Self> {
+        let flags = i64::from(libc::CLONE_NEWUSER | libc::SIGCHLD);
+        #[expect(unsafe_code, reason = "a namespace for another process needs clone(2)")]
+        // SAFETY: without CLONE_VM the child has memory of its own, as after fork(2). It makes three
+        // system calls and never returns; it takes no lock and allocates nothing.
+        let pid = unsafe {
+            let pid = libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0);
+            if pid == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::pause();
+                }
+            }
+            pid
+        };
+        check(pid)?;
+        Ok(Self(
+            i32::try_from(pid).expect("a Linux pid is at most 2^22"),
+        ))
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_raw(self.0).expect("a child's pid is positive");
+        // It is this process's child and not reaped: the pid is its own.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+    }
+}

@@ -1,0 +1,189 @@
+//! The system calls that a confined process does not have.
+//!
+//! A list of what is refused and not of what is allowed: the programs inside come from elsewhere and
+//! use what their version of the C library uses. Landlock bounds files; here is what it does not
+//! bound: sockets, namespaces, other processes, and interfaces of the kernel that a database server
+//! has no use for.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Refused whatever their arguments are.
+const REFUSED: [i64; 34] = [
+    // A connection leads out of the branch, whatever it leads to. Io_uring would make it unseen.
+    libc::SYS_connect,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_ioprio_set,
+    // Namespaces and mounts: new ones come with rights of their own.
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    // Interfaces of the kernel.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_mq_open,
+    libc::SYS_quotactl,
+    libc::SYS_syslog,
+    libc::SYS_acct,
+    libc::SYS_swapon,
+    libc::SYS_kexec_load,
+];
+
+/// Refused to a process that shares its user with processes outside: what works on whatever the user
+/// owns, Landlock's bounds or not. Changes of modes and owners answer with success, as the server
+/// asks for them where nothing has to change.
+const REFUSED_TO_SHARED_USER: [i64; 5] = [
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_utimensat,
+];
+
+/// See [`REFUSED_TO_SHARED_USER`].
+const IGNORED_FROM_SHARED_USER: [i64; 2] = [libc::SYS_fchmodat, libc::SYS_fchownat];
+
+/// Those of x86 that newer architectures do without.
+#[cfg(target_arch = "x86_64")]
+const IGNORED_FROM_SHARED_USER_X86: [i64; 3] = [libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown];
+#[cfg(not(target_arch = "x86_64"))]
+const IGNORED_FROM_SHARED_USER_X86: [i64; 0] = [];
+
+/// Calls that name a process by their first argument; 0 is the caller itself.
+const ON_PROCESSES: [i64; 5] = [
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
+];
+
+/// A call of the x32 interface has this bit in its number and does what the one without does.
+#[cfg(target_arch = "x86_64")]
+const X32_BIT: i64 = 0x4000_0000;
+
+/// The type of btrfs's ioctl(2) requests, `_IOC` of linux/btrfs.h: subvolumes made in a branch would
+/// outlive it.
+const BTRFS_REQUESTS: u64 = 0x9400;
+const REQUEST_TYPE: u64 = 0xff00;
+
+/// The filters of a process; the strictest answer holds.
+///
+/// # Errors
+/// On an architecture that the filters do not know.
+pub(super) fn filters(shares_user: bool) -> io::Result<Vec<BpfProgram>> {
+    let mut refused: Rules = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    refused.insert(libc::SYS_socket, socket_rules()?);
+    refused.insert(libc::SYS_socketpair, socket_rules()?);
+    refused.insert(
+        libc::SYS_clone,
+        vec![all(vec![bits(
+            0,
+            libc::CLONE_NEWUSER.cast_unsigned().into(),
+            libc::CLONE_NEWUSER.cast_unsigned().into(),
+        )?])?],
+    );
+    refused.insert(
+        libc::SYS_ioctl,
+        vec![all(vec![bits(1, REQUEST_TYPE, BTRFS_REQUESTS)?])?],
+    );
+    if shares_user {
+        refused.extend(
+            REFUSED_TO_SHARED_USER
+                .iter()
+                .map(|call| (*call, Vec::new())),
+        );
+        for call in ON_PROCESSES {
+            refused.insert(call, vec![all(vec![differs(0, 0)?])?]);
+        }
+        refused.insert(libc::SYS_setpriority, vec![all(vec![differs(1, 0)?])?]);
+    }
+    // The C library falls back on clone(2), whose flags can be looked at.
+    let unknown: Rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let mut filters = vec![
+        program(refused, SeccompAction::Errno(libc::EPERM.cast_unsigned()))?,
+        program(unknown, SeccompAction::Errno(libc::ENOSYS.cast_unsigned()))?,
+    ];
+    if shares_user {
+        let ignored = IGNORED_FROM_SHARED_USER
+            .iter()
+            .chain(&IGNORED_FROM_SHARED_USER_X86);
+        let ignored = ignored.map(|call| (*call, Vec::new())).collect();
+        filters.push(program(ignored, SeccompAction::Errno(0))?);
+    }
+    Ok(filters)
+}
+
+/// Stream sockets of this machine's files are what the server listens on; no other one is made.
+fn socket_rules() -> io::Result<Vec<SeccompRule>> {
+    const TYPE: u64 = 0xf;
+    const STREAM: u64 = 1;
+    let mut rules = vec![all(vec![differs(
+        0,
+        libc::AF_UNIX.cast_unsigned().into(),
+    )?])?];
+    // Datagrams need no connect(2) to be sent.
+    for kind in (0..=TYPE).filter(|kind| *kind != STREAM) {
+        rules.push(all(vec![bits(1, TYPE, kind)?])?);
+    }
+    Ok(rules)
+}
+
+fn program(rules: Rules, action: SeccompAction) -> io::Result<BpfProgram> {
+    #[cfg(target_arch = "x86_64")]
+    let rules: Rules = {
+        let x32: Rules = rules
+            .iter()
+            .map(|(call, rules)| (call | X32_BIT, rules.clone()))
+            .collect();
+        rules.into_iter().chain(x32).collect()
+    };
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch);
+    filter
+        .and_then(BpfProgram::try_from)
+        .map_err(io::Error::other)
+}
+
+fn all(conditions: Vec<SeccompCondition>) -> io::Result<SeccompRule> {
+    SeccompRule::new(conditions).map_err(io::Error::other)
+}
+
+fn differs(argument: u8, value: u64) -> io::Result<SeccompCondition> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
+        .map_err(io::Error::other)
+}
+
+fn bits(argument: u8, mask: u64, value: u64) -> io::Result<SeccompCondition> {
+    let operator = SeccompCmpOp::MaskedEq(mask);
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+        .map_err(io::Error::other)
+}

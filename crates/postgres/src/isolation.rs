@@ -1,0 +1,368 @@
+//! What keeps a server of a hostile user apart from everything else on the machine.
+//!
+//! A branch's user may become superuser of the branch, and so may run code of any kind in its
+//! processes. Each branch therefore has an operating-system user of its own, from a range of ids
+//! that no account has; its files are shown to that user by an idmapped mount, so that nothing is
+//! changed on the disk. Landlock leaves its processes their data directory, their socket directory
+//! and the PostgreSQL programs; seccomp leaves them no connection to anything.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use egret_base::settings::Size;
+use egret_linux::confine::{
+    Confinement, LANDLOCK_SIGNALS, PrivateUser, ProcessLimits, Reach, has_processes,
+    kill_processes_of, landlock_version, mount, user_of,
+};
+
+use crate::error::{PostgresError, io};
+use crate::owner::{Owner, own_user_name};
+use crate::provision::Binaries;
+
+/// Where programs of every package are read and run from.
+const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
+
+/// What the server and its libraries read.
+const SHARED_FILES: [&str; 12] = [
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/ssl/openssl.cnf",
+    "/etc/timezone",
+    "/usr/share/i18n",
+    "/usr/share/icu",
+    "/usr/share/locale",
+    "/usr/share/pgsql",
+    "/usr/share/postgresql",
+    "/usr/share/zoneinfo",
+    "/var/cache/postgresql",
+];
+
+/// By which the server finds the name of the process that connects (`peer` authentication).
+const ACCOUNTS: &str = "/etc/passwd";
+
+/// Devices without an effect on anything else.
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
+
+/// Where ids in use are locked: one file for each, in a directory of root's.
+const CLAIMS: &str = "/run/egret-users";
+
+/// How often what is left of a user's processes is killed before its id is given up.
+const KILL_ROUNDS: u32 = 200;
+/// Between two of these rounds.
+const KILL_PAUSE: Duration = Duration::from_millis(5);
+
+/// The bounds that an operator sets.
+#[derive(Clone, Copy, Debug)]
+pub struct IsolationLimits {
+    /// The first of the user ids that servers get.
+    pub uid_base: u32,
+    /// How many there are.
+    pub uid_count: u32,
+    /// Private memory of each process; `None` for a quarter of the machine's.
+    pub process_memory_max: Option<Size>,
+    /// Processes and threads of each server, programs that it starts included.
+    pub processes_max: u32,
+}
+
+/// What this machine can do to keep servers apart.
+#[derive(Debug)]
+pub struct Isolation {
+    landlock: i32,
+    /// Why servers have no user of their own; `None` when they do.
+    shared_user: Option<String>,
+    limits: ProcessLimits,
+    /// The only account that a server is shown: Egret's own.
+    accounts: PathBuf,
+    /// Whom the files on the disk belong to.
+    stored: (u32, u32),
+    users: Arc<Users>,
+}
+
+/// The ids of [`IsolationLimits`].
+#[derive(Debug)]
+struct Users {
+    base: u32,
+    count: u32,
+    /// Those that servers of this Egret have.
+    taken: Mutex<BTreeSet<u32>>,
+    /// Mappings from the owner of the files to an id, kept for its next use.
+    mappings: Mutex<Vec<(u32, OwnedFd)>>,
+}
+
+/// A user id of one server's own.
+#[derive(Debug)]
+pub struct UserLease {
+    id: u32,
+    /// Locked while the lease lives, against other Egrets of this machine.
+    _claim: Option<File>,
+    users: Arc<Users>,
+}
+
+impl Isolation {
+    /// Finds out what works here: `data` is a directory on the file system of the servers' files,
+    /// which belong to `owner`, and `run` one for small files of Egret's.
+    ///
+    /// # Errors
+    /// [`PostgresError::Io`] when the list of accounts cannot be written.
+    pub fn probe(
+        limits: IsolationLimits,
+        data: &Path,
+        run: &Path,
+        owner: &Owner,
+    ) -> Result<Self, PostgresError> {
+        let accounts = run.join("accounts");
+        let uid = rustix::process::geteuid().as_raw();
+        let line = format!(
+            "{}:x:{uid}:{uid}::/nonexistent:/nonexistent\n",
+            own_user_name()
+        );
+        fs::write(&accounts, line).map_err(io("write", &accounts))?;
+        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        fs::set_permissions(&accounts, readable).map_err(io("write", &accounts))?;
+        let memory = crate::tuning::this_machine(data).memory.bytes() / 4;
+        let stored = (owner.uid, owner.gid);
+        let users = Arc::new(Users {
+            base: limits.uid_base,
+            count: limits.uid_count,
+            taken: Mutex::default(),
+            mappings: Mutex::default(),
+        });
+        let shared_user = users.try_on(data, stored).err();
+        Ok(Self {
+            landlock: landlock_version(),
+            shared_user,
+            limits: ProcessLimits {
+                memory_bytes_max: limits.process_memory_max.map_or(memory, Size::bytes),
+                processes_max: limits.processes_max.into(),
+            },
+            accounts,
+            stored,
+            users,
+        })
+    }
+
+    /// Whether a superuser of a server reaches nothing outside of it.
+    pub fn is_complete(&self) -> bool {
+        self.shared_user.is_none() && self.landlock >= LANDLOCK_SIGNALS
+    }
+
+    /// What holds here, in words for an operator.
+    pub fn describe(&self) -> String {
+        let user = match &self.shared_user {
+            None => "an operating-system user for each branch".to_owned(),
+            Some(reason) => format!("the source's operating-system user ({reason})"),
+        };
+        let landlock = match self.landlock {
+            0 => "NO Landlock (the kernel has none: files that every user may read are open)"
+                .to_owned(),
+            version => format!("Landlock {version}"),
+        };
+        format!("{user}, {landlock}, seccomp")
+    }
+
+    /// A user id for a server that is about to start; `None` where all have one.
+    ///
+    /// # Errors
+    /// [`PostgresError::NoUserLeft`].
+    pub(crate) fn lease(&self) -> Result<Option<UserLease>, PostgresError> {
+        if self.shared_user.is_some() {
+            return Ok(None);
+        }
+        let mut taken = lock(&self.users.taken);
+        let mut ids = self.users.base..self.users.base.saturating_add(self.users.count);
+        let found = ids.find_map(|id| {
+            if taken.contains(&id) {
+                return None;
+            }
+            let claim = claim(id).ok().flatten()?;
+            (!has_processes(id)).then_some((id, claim))
+        });
+        let (id, claim) = found.ok_or(PostgresError::NoUserLeft {
+            count: self.users.count,
+        })?;
+        taken.insert(id);
+        Ok(Some(self.users.leased(id, Some(claim))))
+    }
+
+    /// The lease of a process that an earlier Egret started.
+    pub(crate) fn lease_of(&self, pid: i32) -> Option<UserLease> {
+        let id = user_of(pid)?;
+        let ours = id >= self.users.base && id - self.users.base < self.users.count;
+        if !ours {
+            return None;
+        }
+        lock(&self.users.taken).insert(id);
+        Some(self.users.leased(id, claim(id).ok().flatten()))
+    }
+
+    /// Prepares what bounds a server.
+    pub(crate) fn confine(
+        &self,
+        binaries: &Binaries,
+        data: &Path,
+        socket_dir: &Path,
+        preload_libraries: &str,
+        lease: Option<&UserLease>,
+    ) -> Result<Confinement, PostgresError> {
+        let fail = io("confine the server of", data);
+        let user = match lease {
+            None => None,
+            Some(lease) => match self.private_user(lease, data) {
+                Ok(user) => Some(user),
+                Err(error) => return Err(fail(error)),
+            },
+        };
+        let accounts = match lease {
+            Some(_) => vec![self.accounts.clone()],
+            None => vec![ACCOUNTS.into(), "/etc/nsswitch.conf".into()],
+        };
+        let libraries = LIBRARIES.map(PathBuf::from);
+        let reach = Reach {
+            executable: present(
+                libraries
+                    .into_iter()
+                    .chain(own_directories(binaries))
+                    .chain(directories_of(preload_libraries)),
+            ),
+            readable: present(SHARED_FILES.map(PathBuf::from).into_iter().chain(accounts)),
+            writable: vec![data.to_owned(), socket_dir.to_owned()],
+            devices: present(DEVICES.map(PathBuf::from).into_iter()),
+        };
+        Confinement::new(&reach, self.limits, user).map_err(fail)
+    }
+
+    fn private_user(&self, lease: &UserLease, data: &Path) -> std::io::Result<PrivateUser> {
+        let mapping = lease.users.mapping(self.stored, lease.id)?;
+        let shown = mount::with_owner(data, &mapping);
+        lock(&lease.users.mappings).push((lease.id, mapping));
+        let mut mounts = vec![(shown?, data.to_owned())];
+        if Path::new(ACCOUNTS).exists() {
+            mounts.push((mount::detached(&self.accounts)?, ACCOUNTS.into()));
+        }
+        Ok(PrivateUser {
+            id: lease.id,
+            mounts,
+        })
+    }
+}
+
+impl Users {
+    fn leased(self: &Arc<Self>, id: u32, claim: Option<File>) -> UserLease {
+        UserLease {
+            id,
+            _claim: claim,
+            users: self.clone(),
+        }
+    }
+
+    /// Whether servers can have users of their own, else why not.
+    fn try_on(&self, data: &Path, stored: (u32, u32)) -> Result<(), String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("Egret is not root".to_owned());
+        }
+        if self.count == 0 {
+            return Err("branches.uid_count is 0".to_owned());
+        }
+        let last = self.base.saturating_add(self.count - 1);
+        let tried = mount::owner_mapping(stored, last)
+            .and_then(|mapping| mount::with_owner(data, &mapping));
+        claim(last).map_err(|error| format!("{CLAIMS} cannot be used: {error}"))?;
+        tried.map(|_| ()).map_err(|error| {
+            format!("a mount with another owner does not work here: {error}; it needs CAP_SYS_ADMIN and a file system that can")
+        })
+    }
+
+    /// The mapping of an id, made at its first use.
+    fn mapping(&self, stored: (u32, u32), id: u32) -> std::io::Result<OwnedFd> {
+        let known = {
+            let mut mappings = lock(&self.mappings);
+            let at = mappings.iter().position(|(known, _)| *known == id);
+            at.map(|at| mappings.swap_remove(at).1)
+        };
+        known.map_or_else(|| mount::owner_mapping(stored, id), Ok)
+    }
+}
+
+impl UserLease {
+    /// The user id, which is the group id as well.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Kills every process of the user: a server's superuser may have started some that the server
+    /// does not know. Returns whether all are gone.
+    pub(crate) fn kill_processes(&self) -> bool {
+        for _ in 0..KILL_ROUNDS {
+            if !has_processes(self.id) || kill_processes_of(self.id) == 0 {
+                return true;
+            }
+            std::thread::sleep(KILL_PAUSE);
+        }
+        tracing::error!(
+            uid = self.id,
+            "processes of a branch could not be killed; its user id is not used again"
+        );
+        false
+    }
+
+    /// Gives the id back, after the server has ended or failed to start.
+    pub(crate) fn release(self) {
+        if self.kill_processes() {
+            lock(&self.users.taken).remove(&self.id);
+        }
+    }
+}
+
+/// Locks an id against other Egrets of this machine; `None` when one of them has it.
+fn claim(id: u32) -> std::io::Result<Option<File>> {
+    let directory = Path::new(CLAIMS);
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(directory.join(id.to_string()))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The installation that the programs belong to.
+fn own_directories(binaries: &Binaries) -> Vec<PathBuf> {
+    let named_bin = binaries
+        .directory
+        .file_name()
+        .is_some_and(|name| name == "bin");
+    let prefix = binaries.directory.parent().filter(|_| named_bin);
+    vec![prefix.unwrap_or(&binaries.directory).to_owned()]
+}
+
+/// Directories of libraries that are named by their whole path.
+fn directories_of(libraries: &str) -> Vec<PathBuf> {
+    libraries
+        .split(',')
+        .map(|library| Path::new(library.trim().trim_matches('"')))
+        .filter(|library| library.is_absolute())
+        .filter_map(|library| library.parent().map(Path::to_owned))
+        .collect()
+}
+
+fn present(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    paths.filter(|path| path.exists()).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,64 @@
+//! Sessions of Egret as superuser: nothing that a database or a role defines decides what they mean.
+
+use std::path::Path;
+
+use crate::cluster::SUPERUSER;
+
+/// Settings that every session of Egret as superuser starts with. A parameter of the connection
+/// wins over `ALTER DATABASE … SET` and `ALTER ROLE … SET` (`GucSource` in PostgreSQL's guc.h), so
+/// that a database's owner, who is no superuser, decides neither what an unqualified name means,
+/// nor which role a session has, nor when it ends.
+const SUPERUSER_SETTINGS: [(&str, &str); 11] = [
+    ("search_path", "pg_catalog,pg_temp"),
+    ("role", "none"),
+    ("session_replication_role", "origin"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("idle_session_timeout", "0"),
+    ("default_transaction_read_only", "off"),
+    ("default_transaction_deferrable", "off"),
+    ("default_transaction_isolation", "read\\ committed"),
+    // What Egret quotes it quotes by the standard.
+    ("standard_conforming_strings", "on"),
+];
+
+/// Those that PostgreSQL knows from version 17 on. An event trigger is code of the source's that
+/// would run with Egret's rights: a login trigger in every session.
+const SUPERUSER_SETTINGS_17: [(&str, &str); 2] =
+    [("event_triggers", "off"), ("transaction_timeout", "0")];
+
+/// [`SUPERUSER_SETTINGS`] as the parameter `options` of a connection to a server of this version.
+fn superuser_options(postgres_major: u32) -> String {
+    let newer: &[(&str, &str)] = if postgres_major >= 17 {
+        &SUPERUSER_SETTINGS_17
+    } else {
+        &[]
+    };
+    let options: Vec<String> = SUPERUSER_SETTINGS
+        .iter()
+        .chain(newer)
+        .map(|(name, value)| format!("-c {name}={value}"))
+        .collect();
+    options.join(" ")
+}
+
+/// How to connect over a server's socket as the superuser.
+pub fn socket_connection(
+    socket_dir: &Path,
+    port: u16,
+    postgres_major: u32,
+    database: &str,
+    engine: &str,
+) -> tokio_postgres::Config {
+    let mut connection = tokio_postgres::Config::new();
+    connection
+        .options(superuser_options(postgres_major))
+        .host_path(socket_dir)
+        .port(port)
+        .user(SUPERUSER)
+        .dbname(database)
+        .application_name(format!("egret/{engine}"))
+        .ssl_mode(tokio_postgres::config::SslMode::Disable);
+    connection
+}
