@@ -86,6 +86,9 @@ async fn dispatch(
         Command::Serve => Ok(crate::serve::run(configuration, output).await?),
         Command::Demo => Ok(crate::demo::run(configuration, output).await?),
         Command::Check { postgres_url } => {
+            if postgres_url.is_none() && !external::is_configured(configuration)? {
+                return external::check_running(&connect()?, output).await;
+            }
             external::check(postgres_url, configuration, output).await
         }
         Command::Uninstall {

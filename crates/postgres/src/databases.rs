@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use egret_base::lifecycle::Readiness;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
@@ -24,6 +25,8 @@ pub struct Databases {
     connect: Arc<dyn Fn(&str) -> Config + Send + Sync>,
     /// The only one, where there is but one.
     only: Option<String>,
+    /// Whether the server can be reached.
+    readiness: Arc<dyn Fn() -> Readiness + Send + Sync>,
 }
 
 /// Why there is no database to work in. Messages about a name are meant to follow `database:`.
@@ -54,6 +57,7 @@ impl Databases {
         Self {
             connect: Arc::new(connect),
             only: None,
+            readiness: Arc::new(|| Readiness::Ready),
         }
     }
 
@@ -64,6 +68,25 @@ impl Databases {
         Self {
             connect: Arc::new(move |_| connection.clone()),
             only: Some(name),
+            readiness: Arc::new(|| Readiness::Ready),
+        }
+    }
+
+    /// The same, of a server whose part says whether it can be reached.
+    #[must_use]
+    pub fn with_readiness(
+        mut self,
+        readiness: impl Fn() -> Readiness + Send + Sync + 'static,
+    ) -> Self {
+        self.readiness = Arc::new(readiness);
+        self
+    }
+
+    /// Whether the server can be reached, for parts that do nothing without it.
+    pub fn readiness(&self) -> Readiness {
+        match (self.readiness)() {
+            Readiness::Ready => Readiness::Ready,
+            Readiness::NotReady(reason) => Readiness::NotReady(format!("PostgreSQL: {reason}")),
         }
     }
 

@@ -11,9 +11,10 @@ use tokio::sync::watch;
 
 use crate::cluster;
 use crate::config::PostgresConfig;
-use crate::error::PostgresError;
+use crate::error::{PostgresError, server};
 use crate::owner::Owner;
 use crate::pidfile::PidFile;
+use crate::pool;
 use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use crate::provision::{self, Binaries, Wanted};
 use crate::superuser::socket_connection;
@@ -286,6 +287,7 @@ impl Shared {
                     "took over the running embedded server"
                 );
                 self.until_ready(&postmaster, &layout).await?;
+                self.set_search_path(&layout).await;
                 return Ok(postmaster);
             }
             postmaster
@@ -325,6 +327,7 @@ impl Shared {
         })
         .await?;
         self.until_ready(&postmaster, &layout).await?;
+        self.set_search_path(&layout).await;
         tracing::info!(
             pid = postmaster.pid(),
             port = self.config.port,
@@ -335,6 +338,21 @@ impl Shared {
 }
 
 impl Shared {
+    /// Has unqualified names of the superuser mean schema `public`: `"$user"` in the default `search_path` would be schema
+    /// `egret`. A server that does not take it (one that is read only) starts all the same.
+    async fn set_search_path(&self, layout: &Layout) {
+        let connection =
+            socket_connection(&layout.socket_dir, self.config.port, "postgres", "postgres");
+        let set = async {
+            let client = pool::connect(&connection).await?;
+            let done = client.batch_execute(include_str!("embedded/search_path.sql"));
+            done.await.map_err(server("set the search path of egret"))
+        };
+        if let Err(error) = set.await {
+            tracing::warn!(%error, "cannot set the search_path of role egret: name schemas when you make tables as egret");
+        }
+    }
+
     /// Waits until the server accepts connections. Recovery after a crash takes as long as it
     /// takes: a server that is still at it is reported, and waited for.
     async fn until_ready(

@@ -184,13 +184,27 @@ pub enum PostgresError {
         /// Their names.
         roles: String,
     },
-    /// Schema `egret` cannot go without views outside of it.
+    /// Schema `egret` cannot go without views of Egret outside of it.
     #[error(
-        "views that read schema egret would go with it: {dependents}; drop them first, or take them with it by --force"
+        "views of Egret would go with schema egret: {dependents}; drop them first, or take them with it by --force"
     )]
     SchemaInUse {
         /// Their names.
         dependents: String,
+    },
+    /// Objects of users are in schema `egret`, or depend on what is in it.
+    #[error(
+        "Egret is not removed, because these belong to you: {objects}; move or drop them first"
+    )]
+    UserObjects {
+        /// Their descriptions, with the commands that move them.
+        objects: String,
+    },
+    /// There is no such database.
+    #[error("{reason}")]
+    DatabaseNotFound {
+        /// Its name, and the names of those that there are.
+        reason: String,
     },
     /// No connection became free in time.
     #[error("no connection to PostgreSQL became free: {reason}")]
@@ -228,6 +242,8 @@ impl Coded for PostgresError {
             PostgresError::Migration(_) => "postgres_migration",
             PostgresError::SchemaInUse { .. } => "postgres_schema_in_use",
             PostgresError::ForeignSchema { .. } => "postgres_foreign_schema",
+            PostgresError::UserObjects { .. } => "postgres_user_objects",
+            PostgresError::DatabaseNotFound { .. } => "database_not_found",
             PostgresError::Pool { .. } => "postgres_pool",
         }
     }
@@ -242,9 +258,10 @@ impl Coded for PostgresError {
             }
             PostgresError::Server { source, .. } if is_unknown_database(source) => Kind::NotFound,
             PostgresError::Url { .. } | PostgresError::Version { .. } => Kind::Invalid,
-            PostgresError::ManagedElsewhere { .. } | PostgresError::SchemaInUse { .. } => {
-                Kind::Conflict
-            }
+            PostgresError::ManagedElsewhere { .. }
+            | PostgresError::SchemaInUse { .. }
+            | PostgresError::UserObjects { .. } => Kind::Conflict,
+            PostgresError::DatabaseNotFound { .. } => Kind::NotFound,
             _ => Kind::Internal,
         }
     }

@@ -8,6 +8,7 @@ use tokio_postgres::Client;
 use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::error::{PostgresError, server};
+use crate::installation;
 use crate::pool;
 use crate::provision::SUPPORTED;
 
@@ -119,12 +120,13 @@ pub async fn check(connection: &tokio_postgres::Config) -> Result<Report, Postgr
         .await
         .map_err(server("read the version"))?
         .get(0);
-    let findings = vec![
+    let mut findings = vec![
         check_version(&client, &version).await?,
         check_schema_right(&client).await?,
         check_primary(&client).await?,
         check_pooling(connection, &client).await?,
     ];
+    findings.extend(check_schema_objects(&client).await?);
     Ok(Report { version, findings })
 }
 
@@ -174,6 +176,46 @@ async fn check_schema_right(client: &Client) -> Result<Finding, PostgresError> {
         verdict: if met { Verdict::Met } else { Verdict::Missing },
         detail,
     })
+}
+
+/// Looks for objects of users in schema `egret`; says nothing where there is no such schema.
+async fn check_schema_objects(client: &Client) -> Result<Option<Finding>, PostgresError> {
+    let found = match installation::inventory(client).await {
+        Ok(found) => found,
+        Err(error @ PostgresError::ForeignSchema { .. }) => {
+            return Ok(Some(Finding {
+                subject: "schema",
+                verdict: Verdict::Missing,
+                detail: error.to_string(),
+            }));
+        }
+        Err(error) => return Err(error),
+    };
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    let strays: Vec<String> = found
+        .obstacles
+        .iter()
+        .filter(|obstacle| obstacle.command.is_some())
+        .map(ToString::to_string)
+        .collect();
+    Ok(Some(Finding {
+        subject: "schema",
+        verdict: if strays.is_empty() {
+            Verdict::Met
+        } else {
+            Verdict::Reduced
+        },
+        detail: if strays.is_empty() {
+            "schema egret has nothing but what Egret has made".to_owned()
+        } else {
+            format!(
+                "these are in schema egret and not of Egret: {}",
+                strays.join("; ")
+            )
+        },
+    }))
 }
 
 async fn check_primary(client: &Client) -> Result<Finding, PostgresError> {

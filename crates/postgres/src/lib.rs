@@ -1,7 +1,7 @@
 //! A PostgreSQL server to stand on: one that Egret provisions and supervises, or the user's own.
 //!
 //! [`embedded`] runs a server beside Egret, [`external`] examines one that somebody else runs;
-//! [`pool`], [`databases`], [`listen`], [`migrate`] and [`retry`] work on both. [`postmaster`] starts, adopts and
+//! [`pool`], [`databases`], [`listen`], [`migrate`], [`installation`] and [`retry`] work on both. [`postmaster`] starts, adopts and
 //! stops single postmasters and is what branches are made of as well.
 
 pub mod cluster;
@@ -10,6 +10,7 @@ pub mod databases;
 pub mod embedded;
 pub mod error;
 pub mod external;
+pub mod installation;
 pub mod isolation;
 pub mod listen;
 pub mod managed;

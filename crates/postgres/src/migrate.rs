@@ -1,4 +1,4 @@
-//! What Egret keeps inside a database: schema `egret`, migrated in order, removed by one call.
+//! What Egret keeps inside a database: schema `egret`, migrated in order.
 //!
 //! Each step's text is checksummed, runs once, in one transaction with the record that it ran.
 
@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use tokio_postgres::{Client, GenericClient, Transaction};
 
 use crate::error::{PostgresError, server};
+use crate::installation;
 
 /// One step of an engine's schema. Its text never changes once released.
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +31,7 @@ pub async fn migrate(
     migrations: &[Migration],
 ) -> Result<(), PostgresError> {
     let transaction = client.transaction().await.map_err(server("begin"))?;
-    transaction
-        .execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK_KEY])
-        .await
-        .map_err(server("lock schema egret"))?;
+    lock_schema(&transaction).await?;
     // Nobody's functions and operators stand in for the system's.
     transaction
         .batch_execute(
@@ -85,6 +83,7 @@ pub async fn migrate(
             .await
             .map_err(server("record a migration"))?;
     }
+    installation::guard(&transaction).await?;
     transaction.commit().await.map_err(server("commit"))
 }
 
@@ -111,10 +110,7 @@ pub async fn remove(
     engine: &str,
     sql: &str,
 ) -> Result<(), PostgresError> {
-    transaction
-        .execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK_KEY])
-        .await
-        .map_err(server("lock schema egret"))?;
+    lock_schema(transaction).await?;
     transaction
         .batch_execute(sql)
         .await
@@ -126,63 +122,14 @@ pub async fn remove(
     Ok(())
 }
 
-/// What Egret keeps in a database, and what it cannot go without.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Installation {
-    /// Relations and functions in schema `egret`.
-    pub objects: u64,
-    /// Views in other schemas that read something in it, as `schema.name`.
-    pub dependents: Vec<String>,
-}
-
-/// What Egret keeps in a database; none where there is no schema `egret`.
+/// Waits for migrations and removals of other Egrets, until the end of the transaction.
 ///
 /// # Errors
 /// [`PostgresError::Server`].
-pub async fn installation(
-    client: &impl GenericClient,
-) -> Result<Option<Installation>, PostgresError> {
-    let counted = client.query_opt(include_str!("migrate/count_objects.sql"), &[]);
-    let counted = counted.await;
-    let Some(row) = counted.map_err(server("count the objects of schema egret"))? else {
-        return Ok(None);
-    };
-    let objects: i64 = row.get(0);
-    let rows = client.query(include_str!("migrate/dependents.sql"), &[]);
-    let rows = rows
-        .await
-        .map_err(server("look for views that read schema egret"))?;
-    Ok(Some(Installation {
-        objects: u64::try_from(objects).unwrap_or(0),
-        dependents: rows.iter().map(|row| row.get(0)).collect(),
-    }))
-}
-
-/// Removes schema `egret` and everything in it; with views of other schemas that read it only when `force` says so.
-/// Returns how many objects of the schema went.
-///
-/// # Errors
-/// [`PostgresError::SchemaInUse`], [`PostgresError::Server`]; nothing has changed then.
-pub async fn uninstall(client: &mut Client, force: bool) -> Result<u64, PostgresError> {
-    let transaction = client.transaction().await.map_err(server("begin"))?;
-    transaction
-        .execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK_KEY])
-        .await
-        .map_err(server("lock schema egret"))?;
-    let Some(found) = installation(&transaction).await? else {
-        return Ok(0);
-    };
-    if !force && !found.dependents.is_empty() {
-        return Err(PostgresError::SchemaInUse {
-            dependents: found.dependents.join(", "),
-        });
-    }
-    transaction
-        .batch_execute("DROP SCHEMA egret CASCADE")
-        .await
-        .map_err(server("drop schema egret"))?;
-    transaction.commit().await.map_err(server("commit"))?;
-    Ok(found.objects)
+pub(crate) async fn lock_schema(transaction: &Transaction<'_>) -> Result<(), PostgresError> {
+    let locked = transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK_KEY]);
+    locked.await.map_err(server("lock schema egret"))?;
+    Ok(())
 }
 
 fn checksum(sql: &str) -> String {

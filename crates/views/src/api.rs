@@ -448,9 +448,9 @@ impl Service for Views {
         })
     }
 
-    /// Views are read whether they are kept fresh or not; their list says what one of them lacks.
+    /// The list of views says what one of them lacks; without the server none can be looked at.
     fn ready(&self) -> Readiness {
-        Readiness::Ready
+        self.inner.shared.databases.readiness()
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {

@@ -40,8 +40,9 @@ pub const BUSY_FILES: &str = "WITH busy AS (
      JOIN pg_catalog.pg_class AS sequence ON sequence.oid = objid AND sequence.relkind = 'S'
      WHERE deptype IN ('a', 'i')";
 
-/// Whether definitions run code of the user's.
-pub const HAS_EVENT_TRIGGERS: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_event_trigger)";
+/// Whether definitions run code of the user's. The event trigger that guards schema `egret` is none.
+pub const HAS_EVENT_TRIGGERS: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_event_trigger \
+     WHERE evtfoid IS DISTINCT FROM pg_catalog.to_regprocedure('egret.guard_schema()'))";
 
 /// What the server says of itself.
 #[derive(Clone, Debug)]

@@ -355,7 +355,7 @@ impl Service for Documents {
     }
 
     fn ready(&self) -> Readiness {
-        Readiness::Ready
+        self.inner.options.databases.readiness()
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {

@@ -1,12 +1,16 @@
-//! `egret check`: a PostgreSQL that somebody else runs.
+//! `egret check`: an external PostgreSQL, or what is in schema `egret` of the databases of the running server.
 
 use egret_postgres::PostgresConfig;
 use egret_postgres::external::{self, Verdict};
-use serde_json::json;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
 
+use super::uninstall::Obstacle;
+use crate::answers::Items;
+use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::failure::Failure;
-use crate::output::{Output, listing};
+use crate::output::{self, Output, listing};
 
 /// The connection string of the command line, else of the configuration.
 pub(super) fn connection(
@@ -21,6 +25,12 @@ pub(super) fn connection(
     let _ = rustls::crypto::ring::default_provider().install_default();
     external::parse(&url, "check")
         .map_err(|error| Failure::failed("postgres_url", error.to_string()))
+}
+
+/// Whether the configuration names an external server.
+pub(super) fn is_configured(configuration: &Configuration) -> Result<bool, Failure> {
+    let configured: PostgresConfig = configuration.section()?;
+    Ok(configured.url.is_some())
 }
 
 pub(super) async fn check(
@@ -61,6 +71,44 @@ pub(super) async fn check(
         "postgres_unusable",
         "egret cannot work with this server",
     ))
+}
+
+/// Looks into the databases of the running server for objects of users in schema `egret`.
+pub(super) async fn check_running(api: &Api, output: Output) -> Result<(), Failure> {
+    let answer = api.get(&["installations"], &[]).await?;
+    let list: Items<Checked> = output::decode(&answer)?;
+    output.answer(&answer, |_: Json| {
+        let rows = list.items.iter().flat_map(|checked| {
+            let strays = checked.obstacles.iter();
+            let mut rows: Vec<_> = strays
+                .filter_map(|stray| {
+                    let command = stray.command.as_ref()?;
+                    Some(row(
+                        &checked.database,
+                        "reduced",
+                        &format!("{}: {command};", stray.object),
+                    ))
+                })
+                .collect();
+            if rows.is_empty() {
+                let detail = "schema egret has nothing but what Egret has made";
+                rows.push(row(&checked.database, "ok", detail));
+            }
+            rows
+        });
+        listing(&["database", "verdict", "detail"], rows)
+    })
+}
+
+fn row(subject: &str, verdict: &str, detail: &str) -> Vec<String> {
+    [subject, verdict, detail].map(str::to_owned).to_vec()
+}
+
+/// What of an installation the check reads.
+#[derive(Debug, Deserialize)]
+struct Checked {
+    database: String,
+    obstacles: Vec<Obstacle>,
 }
 
 pub(super) fn failed(error: egret_postgres::PostgresError) -> Failure {

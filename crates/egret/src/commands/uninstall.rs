@@ -1,8 +1,8 @@
 //! `egret uninstall`: nothing of Egret is left in a database.
 
 use egret_documents::documents_in;
-use egret_postgres::{migrate, pool};
-use serde::Deserialize;
+use egret_postgres::{installation, pool};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::external::{connection, failed};
@@ -16,10 +16,27 @@ use crate::output::{self, Output};
 #[derive(Debug, Deserialize)]
 struct Installation {
     database: String,
-    objects: u64,
+    names: Vec<String>,
     dependents: Vec<String>,
+    obstacles: Vec<Obstacle>,
     outbox_rows: Option<u64>,
     documents: Option<i64>,
+}
+
+/// An object of a user's that keeps Egret from being removed.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Obstacle {
+    pub(super) object: String,
+    pub(super) command: Option<String>,
+}
+
+impl From<installation::Obstacle> for Obstacle {
+    fn from(found: installation::Obstacle) -> Self {
+        Self {
+            object: found.object,
+            command: found.command,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -53,8 +70,10 @@ pub(super) async fn by_server(
             "database": found.database,
             "removed": false,
             "would_remove": {
-                "objects": found.objects,
+                "objects": found.names.len(),
+                "names": found.names,
                 "dependents": found.dependents,
+                "obstacles": found.obstacles,
                 "outbox_rows": found.outbox_rows,
                 "documents": found.documents,
             },
@@ -108,32 +127,39 @@ pub(super) async fn directly(
 ) -> Result<(), Failure> {
     let connection = connection(Some(url), configuration)?;
     let mut client = pool::connect(&connection).await.map_err(failed)?;
-    let Some(found) = migrate::installation(&client).await.map_err(failed)? else {
+    let inventory = installation::inventory(&client).await.map_err(failed)?;
+    let Some(found) = inventory else {
         return output.answer(&json!({"removed": false}), |_: Json| nothing());
     };
     let database = connection.get_dbname().or(connection.get_user());
     let found = Installation {
         database: database.unwrap_or_default().to_owned(),
-        objects: found.objects,
-        dependents: found.dependents,
+        names: found.objects,
+        dependents: found.views,
+        obstacles: found.obstacles.into_iter().map(Obstacle::from).collect(),
         outbox_rows: None,
         documents: documents_in(&client).await.map_err(documents_failed)?,
     };
     let what = json!({
-        "objects": found.objects,
+        "objects": found.names.len(),
+        "names": found.names,
         "dependents": found.dependents,
+        "obstacles": found.obstacles,
         "documents": found.documents,
     });
     if !force {
         let answer = json!({"removed": false, "would_remove": what});
         return output.answer(&answer, |_: Json| foretold(&found));
     }
-    migrate::uninstall(&mut client, force)
+    installation::uninstall(&mut client, force)
         .await
         .map_err(failed)?;
     let answer = json!({"removed": true, "was": what});
     output.answer(&answer, |_: Json| {
-        format!("schema egret is gone with its {} objects", found.objects)
+        format!(
+            "schema egret is gone with its {} objects",
+            found.names.len()
+        )
     })
 }
 
@@ -149,7 +175,8 @@ fn nothing() -> String {
 fn foretold(found: &Installation) -> String {
     let mut text = format!(
         "nothing is removed: --force would remove schema egret of {} with its {} objects",
-        found.database, found.objects
+        found.database,
+        found.names.len()
     );
     if let Some(rows) = found.outbox_rows {
         text.push_str(&format!("\n  an outbox with {rows} rows that are no tasks"));
@@ -159,6 +186,18 @@ fn foretold(found: &Installation) -> String {
     }
     for view in &found.dependents {
         text.push_str(&format!("\n  the view {view}"));
+    }
+    for name in &found.names {
+        text.push_str(&format!("\n  {name}"));
+    }
+    if !found.obstacles.is_empty() {
+        text.push_str("\nit would be refused: these belong to you, and are in the way");
+    }
+    for Obstacle { object, command } in &found.obstacles {
+        text.push_str(&format!("\n  {object}"));
+        if let Some(command) = command {
+            text.push_str(&format!("\n    {command};"));
+        }
     }
     text
 }

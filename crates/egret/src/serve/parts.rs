@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use egret_base::lifecycle::Stack;
+use egret_base::lifecycle::{Service, Stack};
 use egret_base::{Clock, Entropy};
 use egret_branches::{Branches, BranchesConfig, Mounted, Options, VolumeService};
 use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
@@ -78,12 +78,15 @@ impl Underneath {
         match self {
             Self::Embedded(embedded) => {
                 let server = embedded.postgres.clone();
+                let watched = server.clone();
                 Databases::every(move |database| server.connection(database, engine))
+                    .with_readiness(move || watched.ready())
             }
             Self::External(server) => {
                 let mut connection = server.connection().clone();
                 connection.application_name(format!("egret/{engine}"));
-                Databases::one(connection)
+                let watched = server.clone();
+                Databases::one(connection).with_readiness(move || watched.ready())
             }
         }
     }

@@ -332,9 +332,17 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
         "nothing is removed",
         "an outbox with 0 rows",
         "the view public.by_carrier",
-        "the view public.most",
+        "table egret.outbox",
+        "these belong to you",
+        "view public.most, which depends on view public.by_carrier",
     ];
     check(&place, &["uninstall"], &foretold);
+    refused(&place, &["uninstall", "--force"], 1, &["view public.most"]);
+    assert_eq!(
+        place.psql(&url, "SELECT count(*) FROM most").unwrap(),
+        "1",
+        "nothing is gone"
+    );
     let in_use = ["read by others", "public.most depends on view public"];
     refused(&place, &["view", "drop", "by_carrier"], 1, &in_use);
     check(&place, &["view", "show", "by_carrier"], &["active"]);
@@ -343,6 +351,7 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
         &["uninstall", "--database", "elsewhere"],
         &["there is nothing of egret"],
     );
+    place.psql(&url, "DROP VIEW most").unwrap();
     check(
         &place,
         &["uninstall", "--force"],
@@ -360,9 +369,11 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
     let told = [
         "nothing is removed",
         "the view public.by_carrier",
-        "the view public.most",
+        "view public.most, which depends on view public.by_carrier",
     ];
     check(&place, &["uninstall", &url], &told);
+    refused(&place, &["uninstall", &url, "--force"], 1, &["view public.most"]);
+    place.psql(&url, "DROP VIEW most").unwrap();
     check(
         &place,
         &["uninstall", &url, "--force"],

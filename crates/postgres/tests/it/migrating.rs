@@ -2,16 +2,17 @@
 
 use egret_base::Coded;
 use egret_postgres::PostgresError;
-use egret_postgres::migrate::{Migration, installation, migrate, uninstall};
+use egret_postgres::installation::{inventory, uninstall};
+use egret_postgres::migrate::{Migration, migrate};
 use egret_postgres::test_support::TestDatabase;
 
 const FIRST: Migration = Migration {
     name: "first",
-    sql: "CREATE TABLE egret.thing (id int PRIMARY KEY)",
+    sql: "CREATE TABLE egret.collection (id int PRIMARY KEY)",
 };
 const SECOND: Migration = Migration {
     name: "second",
-    sql: "ALTER TABLE egret.thing ADD COLUMN name text",
+    sql: "ALTER TABLE egret.collection ADD COLUMN name text",
 };
 const BROKEN: Migration = Migration {
     name: "broken",
@@ -25,7 +26,7 @@ async fn steps_run_once_in_order_and_all_or_none() {
         let mut client = database.connect().await;
         migrate(&mut client, "test", &[FIRST]).await.unwrap();
         client
-            .batch_execute("INSERT INTO egret.thing VALUES (1)")
+            .batch_execute("INSERT INTO egret.collection VALUES (1)")
             .await
             .unwrap();
         migrate(&mut client, "test", &[FIRST, SECOND])
@@ -35,7 +36,7 @@ async fn steps_run_once_in_order_and_all_or_none() {
             .await
             .unwrap();
         let names: i64 = client
-            .query_one("SELECT count(name) + count(*) FROM egret.thing", &[])
+            .query_one("SELECT count(name) + count(*) FROM egret.collection", &[])
             .await
             .unwrap()
             .get(0);
@@ -76,43 +77,155 @@ async fn uninstall_leaves_nothing() {
     migrate(&mut client, "test", &[FIRST, SECOND])
         .await
         .unwrap();
-    let found = installation(&client).await.unwrap().unwrap();
-    assert_eq!(found.dependents, Vec::<String>::new());
+    let found = inventory(&client).await.unwrap().unwrap();
+    assert_eq!((found.views.len(), found.obstacles.len()), (0, 0));
+    assert_eq!(
+        found.objects,
+        [
+            "table egret.collection",
+            "function egret.guard_schema()",
+            "table egret.migration",
+        ]
+    );
     let removed = uninstall(&mut client, false).await.unwrap();
-    assert!(removed >= 2, "{removed}");
-    assert_eq!(removed, found.objects);
+    assert_eq!(removed, Some(found));
     assert_eq!(catalogue_size(&client).await, before);
-    assert_eq!(installation(&client).await.unwrap(), None);
-    assert_eq!(uninstall(&mut client, false).await.unwrap(), 0);
+    assert_eq!(inventory(&client).await.unwrap(), None);
+    assert_eq!(uninstall(&mut client, false).await.unwrap(), None);
 }
 
+/// Sessions of tests are taken for Egret's own by their application_name; a user's have another.
+const AS_USER: &str = "SET application_name = psql; SET search_path = public;";
+
 #[tokio::test(flavor = "multi_thread")]
-async fn views_that_read_the_schema_go_with_it_only_by_force() {
+async fn objects_of_users_are_in_the_way_of_a_removal() {
     let database = TestDatabase::create(18).await;
     let mut client = database.connect().await;
     migrate(&mut client, "test", &[FIRST]).await.unwrap();
-    let before = catalogue_size(&client).await;
-    // The user of this session has the name of the schema, which is therefore first in its search path.
-    let readers = "SET search_path = public;
-                   CREATE VIEW things AS SELECT id FROM egret.thing;
-                   CREATE VIEW \"Few things\" AS SELECT id FROM things LIMIT 3;
-                   CREATE VIEW others AS SELECT 1 AS one";
-    client.batch_execute(readers).await.unwrap();
-    let found = installation(&client).await.unwrap().unwrap();
-    let dependents = ["public.\"Few things\"", "public.things"];
-    assert_eq!(found.dependents, dependents);
-    let refused = uninstall(&mut client, false).await.unwrap_err();
-    assert_eq!(refused.code(), "postgres_schema_in_use");
-    assert!(
-        refused.to_string().contains(&dependents.join(", ")),
-        "{refused}"
-    );
-    assert_eq!(installation(&client).await.unwrap(), Some(found));
+    client
+        .batch_execute("SET search_path = public")
+        .await
+        .unwrap();
+    let obstacles = [
+        (
+            "CREATE TABLE egret.\"My invoices\" (id serial)",
+            "ALTER TABLE egret.\"My invoices\" SET SCHEMA public",
+        ),
+        (
+            "CREATE TABLE egret.changes_7 (id int)",
+            "ALTER TABLE egret.changes_7 SET SCHEMA public",
+        ),
+        (
+            "CREATE SEQUENCE egret.numbers",
+            "ALTER SEQUENCE egret.numbers SET SCHEMA public",
+        ),
+        (
+            "CREATE FUNCTION egret.double(int) RETURNS int LANGUAGE sql AS 'SELECT 2'",
+            "ALTER FUNCTION egret.double(integer) SET SCHEMA public",
+        ),
+        (
+            "CREATE TYPE egret.mood AS ENUM ('glad')",
+            "ALTER TYPE egret.mood SET SCHEMA public",
+        ),
+        ("CREATE DOMAIN egret.positive AS int", "SET SCHEMA public"),
+        (
+            "CREATE MATERIALIZED VIEW egret.kept AS SELECT 1 AS one",
+            "ALTER MATERIALIZED VIEW egret.kept SET SCHEMA public",
+        ),
+        (
+            "CREATE VIEW things AS SELECT id FROM egret.collection",
+            "view things, which depends on",
+        ),
+        (
+            "CREATE TABLE child () INHERITS (egret.collection)",
+            "table child, which depends on table egret.collection",
+        ),
+        (
+            "CREATE TABLE pointer (id int REFERENCES egret.collection)",
+            "on table pointer",
+        ),
+        (
+            "CREATE TABLE box (one egret.collection)",
+            "column one of table box",
+        ),
+        (
+            "CREATE EXTENSION citext SCHEMA egret",
+            "ALTER EXTENSION citext SET SCHEMA public",
+        ),
+    ];
+    for (make, expected) in obstacles {
+        client.batch_execute("BEGIN").await.unwrap();
+        client.batch_execute(make).await.unwrap();
+        client.batch_execute("COMMIT").await.unwrap();
+        let refused = uninstall(&mut client, true).await.unwrap_err();
+        assert_eq!(refused.code(), "postgres_user_objects", "{make}: {refused}");
+        assert!(refused.to_string().contains(expected), "{make}: {refused}");
+        let object = make.split('(').next().unwrap().split(" AS").next().unwrap();
+        let mut words = object.split(' ').skip(1).collect::<Vec<_>>();
+        let kind = if words[0] == "MATERIALIZED" {
+            words.remove(0);
+            "MATERIALIZED VIEW"
+        } else {
+            words[0]
+        };
+        let name = words[1..].join(" ").replace(" SCHEMA egret", "");
+        let drop = format!("DROP {kind} {name}");
+        client.batch_execute(&drop).await.unwrap();
+    }
     uninstall(&mut client, true).await.unwrap();
-    let left = "SELECT string_agg(viewname, ', ') FROM pg_views WHERE schemaname = 'public'";
-    let left: String = client.query_one(left, &[]).await.unwrap().get(0);
-    assert_eq!(left, "others");
-    assert!(catalogue_size(&client).await < before);
+    assert_eq!(inventory(&client).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_object_of_a_user_lands_in_the_schema() {
+    let database = TestDatabase::create(18).await;
+    let mut client = database.connect().await;
+    migrate(&mut client, "test", &[FIRST]).await.unwrap();
+    let user = database.connect().await;
+    user.batch_execute(AS_USER).await.unwrap();
+    user.batch_execute("CREATE TABLE ordinary (id int); CREATE SEQUENCE numbers; CREATE VIEW shown AS SELECT 1 AS one")
+        .await
+        .unwrap();
+    for stray in [
+        "SET search_path = \"$user\", public; CREATE TABLE invoices (id int)",
+        "CREATE TABLE egret.invoices (id serial PRIMARY KEY)",
+        "CREATE TABLE egret.changes_7 (id int)",
+        "CREATE TABLE egret.copied AS SELECT 1 AS one",
+        "SELECT 1 AS one INTO egret.copied",
+        "CREATE VIEW egret.shown AS SELECT 1 AS one",
+        "CREATE FUNCTION egret.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE TYPE egret.mood AS ENUM ('glad')",
+        "CREATE DOMAIN egret.positive AS int",
+        "ALTER TABLE ordinary SET SCHEMA egret",
+        "ALTER SEQUENCE numbers SET SCHEMA egret",
+        "ALTER VIEW shown SET SCHEMA egret",
+        "CREATE EXTENSION citext SCHEMA egret",
+        "CREATE COLLATION egret.sorted (locale = 'C')",
+    ] {
+        let Err(refused) = user.batch_execute(stray).await else {
+            panic!("{stray}: it is not refused");
+        };
+        let told = refused.as_db_error().unwrap().message();
+        assert!(
+            told.contains("schema egret belongs to Egret"),
+            "{stray}: {told}"
+        );
+        user.batch_execute(AS_USER).await.unwrap();
+    }
+    // What Egret has made stays as it is for whoever tunes it.
+    user.batch_execute(
+        "CREATE INDEX ON egret.collection (id); ALTER TABLE egret.collection SET (fillfactor = 90)",
+    )
+    .await
+    .unwrap();
+    assert!(
+        inventory(&client)
+            .await
+            .unwrap()
+            .unwrap()
+            .obstacles
+            .is_empty()
+    );
 }
 
 async fn catalogue_size(client: &egret_postgres::tokio_postgres::Client) -> i64 {

@@ -100,7 +100,7 @@ impl Outbox {
     /// everybody). Without a name: in the only database there is. Returns the database.
     ///
     /// # Errors
-    /// [`QueueError::Invalid`] for the name; the server's.
+    /// [`QueueError::Invalid`] for the name, and for roles that do not exist; the server's.
     pub async fn install(
         &self,
         database: Option<&str>,
@@ -108,6 +108,13 @@ impl Outbox {
     ) -> Result<String, QueueError> {
         let database = self.inner.databases.choose(database).await?;
         let mut client = self.inner.databases.client(&database).await?;
+        // Before anything is made.
+        if let Some(unknown) = store::unknown_roles(&client, grant).await? {
+            return Err(QueueError::Invalid {
+                what: "grant",
+                reason: format!("there is no role {unknown}"),
+            });
+        }
         store::install(&mut client).await?;
         store::set_limit(&client, self.payload_bytes_max()).await?;
         let granted = store::grant(&mut client, grant).await;

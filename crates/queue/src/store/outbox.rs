@@ -116,6 +116,18 @@ pub async fn check(client: &Client) -> Result<(), PostgresError> {
     check_owner(client).await
 }
 
+/// The names of roles that do not exist, if there are any; `public` is every role.
+pub async fn unknown_roles(
+    client: &Client,
+    roles: &[String],
+) -> Result<Option<String>, PostgresError> {
+    let sql = "SELECT pg_catalog.string_agg(pg_catalog.format('`%s`', asked.name), ', ' ORDER BY asked.place) \
+               FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY AS asked (name, place) \
+               WHERE asked.name <> 'public' AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = asked.name)";
+    let row = client.query_one(sql, &[&roles]).await;
+    Ok(row.map_err(server("look for roles"))?.get(0))
+}
+
 /// Lets a role enqueue; `public` is everybody.
 pub async fn grant(client: &mut Client, roles: &[String]) -> Result<(), PostgresError> {
     let transaction = client.transaction().await.map_err(server("begin"))?;

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use axum::extract::State;
 use egret_documents::{Documents, DocumentsError};
 use egret_postgres::databases::is_gone;
-use egret_postgres::{Databases, migrate};
+use egret_postgres::installation::{self, Installation as Found, Obstacle as FoundObstacle};
+use egret_postgres::{Databases, PostgresError};
 use egret_queue::{Outbox, QueueError};
 use egret_views::Views;
 use serde::{Deserialize, Serialize};
@@ -52,18 +53,43 @@ struct Installation {
     /// The database.
     #[schema(example = "shop")]
     database: String,
-    /// Relations and functions in schema `egret`.
+    /// How many relations and functions of schema `egret` Egret has made.
     #[schema(example = 12)]
     objects: u64,
-    /// Views in other schemas that go with it: those that Egret made, and those that read them.
+    /// These, by name.
+    #[schema(example = json!(["table egret.view"]))]
+    names: Vec<String>,
+    /// Views in other schemas that Egret has made.
     #[schema(example = json!(["public.late_by_carrier"]))]
     dependents: Vec<String>,
+    /// Objects of users that keep Egret from being removed: they are in schema `egret`, or depend on something of Egret's.
+    obstacles: Vec<Obstacle>,
     /// Rows of its outbox that are no tasks; null where there is no outbox.
     #[schema(example = 0)]
     outbox_rows: Option<u64>,
     /// Documents, whosever they are; null where there are no collections.
     #[schema(example = 0)]
     documents: Option<i64>,
+}
+
+/// An object of a user's that keeps Egret from being removed.
+#[derive(Serialize, ToSchema)]
+struct Obstacle {
+    /// The object.
+    #[schema(example = "table egret.invoices")]
+    object: String,
+    /// The SQL command that moves it out of schema `egret`; null where it is elsewhere, and depends on something of Egret's.
+    #[schema(example = "ALTER TABLE egret.invoices SET SCHEMA public")]
+    command: Option<String>,
+}
+
+impl From<FoundObstacle> for Obstacle {
+    fn from(found: FoundObstacle) -> Self {
+        Self {
+            object: found.object,
+            command: found.command,
+        }
+    }
 }
 
 /// The databases in which Egret keeps something, in order of names.
@@ -92,14 +118,21 @@ async fn list_installations(State(door): State<Door>) -> Result<Json<Installatio
             Err(error) if is_gone(&error) => continue,
             Err(error) => return Err(error.into()),
         };
-        let Some(found) = migrate::installation(&client).await? else {
+        let Some(found) = installation::inventory(&client).await? else {
             continue;
         };
+        let Found {
+            objects,
+            views,
+            obstacles,
+        } = found;
         items.push(Installation {
             outbox_rows: rows.get(&database).copied(),
             documents: door.documents.count(&database).await?,
-            objects: found.objects,
-            dependents: found.dependents,
+            objects: objects.len() as u64,
+            names: objects,
+            dependents: views,
+            obstacles: obstacles.into_iter().map(Obstacle::from).collect(),
             database,
         });
     }
@@ -135,7 +168,8 @@ struct Removed {
 
 /// Remove everything of Egret from a database
 ///
-/// Its views, its outbox, its documents and schema `egret`. Nothing but these is changed.
+/// Its views, its outbox, its documents and schema `egret`. Nothing but these is changed: while an object of a user's is in
+/// the way, nothing is removed.
 #[utoipa::path(delete, path = "/v1/installations/{database}", operation_id = "removeInstallation", tag = "system",
     security(("token" = ["admin"])),
     params(("database" = String, Path, description = "The database."), Removal),
@@ -143,8 +177,8 @@ struct Removed {
         (status = 200, description = "Nothing of Egret is left in it.", body = Removed),
         (status = 404, description = "There is no such database.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 409, description = "There are views, rows in the outbox, or documents.", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "There are views, rows in the outbox, documents, or objects of users in the way.",
+            body = Problem, content_type = "application/problem+json"),
     ))]
 async fn remove_installation(
     State(door): State<Door>,
@@ -158,8 +192,20 @@ async fn remove_installation(
         force,
         "egret is to be removed from a database"
     );
-    // First of all, since a database that does not exist is the caller's mistake.
+    let names = door.databases.names().await?;
+    if !names.contains(&database) {
+        let reason = egret_postgres::DatabasesError::Unknown {
+            asked: database,
+            names,
+        };
+        let reason = format!("database {reason}");
+        return Err(PostgresError::DatabaseNotFound { reason }.into());
+    }
     let mut client = door.databases.client(&database).await?;
+    // Before an engine takes back its part: a removal that is refused changes nothing.
+    if let Some(found) = installation::inventory(&client).await? {
+        installation::refuse_obstacles(&found)?;
+    }
     let documents = door.documents.count(&database).await?.unwrap_or(0);
     if documents > 0 && !force {
         let refused = DocumentsError::DocumentsExist {
@@ -175,7 +221,7 @@ async fn remove_installation(
         Err(error) => return Err(error.into()),
     };
     let documents = door.documents.leave(&database, force).await?;
-    migrate::uninstall(&mut client, force).await?;
+    installation::uninstall(&mut client, force).await?;
     Ok(Json(Removed {
         database,
         views,

@@ -45,12 +45,8 @@ impl Views {
                 Ok(true) => all.push(keeper),
                 Ok(false) => {}
                 Err(ViewsError::Postgres(error)) if is_gone(&error) => {}
-                // One that cannot be looked at is told of where it is asked for.
-                Err(error) if database.is_some() => return Err(error),
-                Err(error) => {
-                    let database = &keeper.database;
-                    tracing::warn!(%error, database, "it cannot be seen whether there are views");
-                }
+                // What is not known is not left out silently: views of other databases are found by their database.
+                Err(error) => return Err(error),
             }
         }
         Ok(all)

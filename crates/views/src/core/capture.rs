@@ -309,8 +309,9 @@ impl Captured {
         all
     }
 
-    /// What makes the triggers on a table: on this one, or on one of its partitions.
-    pub fn create_triggers(&self, on: &str) -> Vec<String> {
+    /// What makes the triggers on a table: on this one, or on one of its partitions. Who `may_alter` the table has them fire
+    /// in every session; otherwise they do not fire where `session_replication_role` is `replica`.
+    pub fn create_triggers(&self, on: &str, may_alter: bool) -> Vec<String> {
         let (old, new) = (OLD.0, NEW.0);
         let mut all = Vec::new();
         for (when, event, name, function) in self.triggers() {
@@ -323,7 +324,9 @@ impl Captured {
             all.push(format!(
                 "CREATE OR REPLACE TRIGGER {name} {when} {event} ON {on} {rows} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
             ));
-            all.push(format!("ALTER TABLE {on} ENABLE ALWAYS TRIGGER {name}"));
+            if may_alter {
+                all.push(format!("ALTER TABLE {on} ENABLE ALWAYS TRIGGER {name}"));
+            }
         }
         all
     }

@@ -93,7 +93,7 @@ pub async fn bring(
         Some(Compares::ByTheWay) => one.compare_by_the_way().await?,
     }
     if record.is_of_another {
-        client.batch_execute(rights::DROP_RUNNER).await?;
+        execute_unless_empty(client, rights::drop_runner(&record.owner)).await?;
     }
     told.work_mem_kb = Some(one.work_mem_kb);
     let last = view.built.stages.len().saturating_sub(1);
@@ -123,8 +123,14 @@ async fn become_owner(client: &Client, view: &Refreshable) -> Result<(), ViewsEr
             rights::may_select(client, &record.owner, table, &columns).await?;
         }
     }
-    let make = rights::make_runner(&record.owner);
-    client.batch_execute(&make).await?;
+    execute_unless_empty(client, &rights::make_runner(&record.owner)).await
+}
+
+/// Does a statement that not every owner needs.
+pub async fn execute_unless_empty(client: &Client, sql: &str) -> Result<(), ViewsError> {
+    if !sql.is_empty() {
+        client.batch_execute(sql).await?;
+    }
     Ok(())
 }
 
@@ -395,15 +401,20 @@ impl Bringing<'_> {
         let of_runner: [&(dyn ToSql + Sync); 3] = [&sql, &snapshot, &clock];
         let query: Query<'_> = match self.view.record.is_of_another {
             false => (sql, &of_view),
-            true => (rights::RUN, &of_runner),
+            true => (rights::run(&self.view.record.owner), &of_runner),
         };
         let flight = Flight {
             plain: &settings,
             queries: &[query],
             ..Flight::default()
         };
-        let answers = self.statements.fly(self.client, flight).await?;
-        let rows: Vec<Vec<Row>> = answers.into_iter().collect::<Result<_, _>>()?;
+        let answers = self.statements.fly(self.client, flight).await;
+        let rows = answers.and_then(|answers| answers.into_iter().collect());
+        if rows.is_err() && self.view.record.is_of_another {
+            // It is not known what the code of the query has prepared in this session.
+            self.statements.spoil();
+        }
+        let rows: Vec<Vec<Row>> = rows?;
         let row = rows.into_iter().flatten().next();
         Ok(row.expect("it has one row"))
     }

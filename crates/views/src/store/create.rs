@@ -41,13 +41,22 @@ pub async fn create(
     let located = |error: ViewsError| error.located(&described.canonical, &view.query);
     let plan = planned(&described, view.mode).map_err(located)?;
     transaction.batch_execute(SEARCH_PATH).await?;
-    let is_of_another = match &view.owner {
+    let owner = rights::owner_of_new(&transaction, view.owner.as_deref()).await?;
+    let is_of_another = match &owner {
         Some(owner) => rights::check_owner(&transaction, owner, &view.name.schema).await?,
         None => false,
     };
+    let view = &NewView {
+        owner,
+        ..view.clone()
+    };
     check_functions(&described, is_of_another).map_err(located)?;
     check_whole(&described, &plan, is_of_another)?;
-    immediate::check(&described, view.mode, is_of_another)?;
+    immediate::check(
+        &described,
+        view.mode,
+        view.owner.as_deref().filter(|_| is_of_another),
+    )?;
     let id = {
         let settings = resolved.map(|resolved| resolved.settings.as_str());
         registry::add(&transaction, view, &described, settings).await?
@@ -272,7 +281,15 @@ async fn extend(
         return Ok(());
     }
     // Whoever writes at this moment is waited for: who comes later records all columns.
-    let lock = format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", table.sql());
+    // To make a trigger again takes the lock that is wanted, and no right to lock the table.
+    let sql = "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1";
+    let may_alter: bool = transaction.query_one(sql, &[&table.oid]).await?.get(0);
+    let lock = if may_alter {
+        format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", table.sql())
+    } else {
+        let triggers = captured.create_triggers(&table.sql(), may_alter);
+        triggers.into_iter().next().unwrap_or_default()
+    };
     transaction.batch_execute(&lock).await?;
     for column in &missing {
         // One that has another type now is of no use to any view.
@@ -312,7 +329,8 @@ pub async fn watch(
         }
         let (schema, name): (String, String) = (member.get("schema"), member.get("name"));
         let on = format!("{}.{}", quoted(&schema), quoted(&name));
-        for statement in captured.create_triggers(&on) {
+        let may_alter: bool = member.get("may_alter");
+        for statement in captured.create_triggers(&on, may_alter) {
             transaction.batch_execute(&statement).await?;
         }
     }

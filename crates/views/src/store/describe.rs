@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use egret_postgres::tokio_postgres::error::ErrorPosition;
 use egret_postgres::tokio_postgres::{self, Row, Transaction};
 
+use super::rights;
 use crate::core::analyse::{Facts, MALFORMED, Relation, RelationKind, parse, unordered};
 use crate::core::expression::quoted;
 use crate::core::locate::names_clock;
@@ -26,6 +27,11 @@ pub struct Described {
     pub columns: Vec<Column>,
     /// The oids of the plain views that it reads, directly or through others.
     pub inlined: Vec<u32>,
+    /// Whether a role that is not trusted may put another query in the place of a view that it reads.
+    pub has_untrusted_views: bool,
+    /// A table that it reads, and a function of a role that is not trusted which an index, a constraint or statistics of the
+    /// table call.
+    pub untrusted_code: Option<(String, String)>,
 }
 
 impl Described {
@@ -215,6 +221,7 @@ pub async fn describe(
         .map(|row| (row.get(0), row.get(1)))
         .collect();
     let functions = functions_of(&probing, &oids).await?;
+    let untrusted_code = untrusted_code(&probing, &oids).await?;
     probing.rollback().await?;
     let mut described = Described {
         canonical: canonical.trim_end().trim_end_matches(';').to_owned(),
@@ -223,6 +230,8 @@ pub async fn describe(
         functions,
         columns: columns.remove(&view).unwrap_or_default(),
         inlined: Vec::new(),
+        has_untrusted_views: false,
+        untrusted_code,
     };
     for row in &rows {
         let oid: u32 = row.get("oid");
@@ -295,8 +304,10 @@ pub async fn describe_written(
 
 /// Where in a query an error is, in bytes from 1; the server counts letters, from the beginning of the statement.
 fn position(error: &tokio_postgres::Error, before: &str, query: &str) -> Option<usize> {
-    let Some(ErrorPosition::Original(letter)) = error.as_db_error()?.position() else {
-        return None;
+    let letter = match error.as_db_error()?.position()? {
+        ErrorPosition::Original(letter) => letter,
+        ErrorPosition::Internal { position, query } if query.starts_with(before) => position,
+        ErrorPosition::Internal { .. } => return None,
     };
     let letter = usize::try_from(*letter).ok()?;
     let within = letter.checked_sub(before.chars().count() + 1)?;
@@ -318,7 +329,17 @@ async fn probe(transaction: &Transaction<'_>, sql: &str) -> Result<u32, ViewsErr
     let sql = sql.trim_end().trim_end_matches(';');
     // One statement at most is taken this way, whatever is in the text.
     let before = format!("CREATE TEMPORARY VIEW {PROBE} AS ");
-    let created = transaction.execute(&format!("{before}{sql}\n"), &[]).await;
+    let statement = format!("{before}{sql}\n");
+    let created = if rights::runs_as_views(transaction).await? {
+        rights::grant_reads(transaction, &[]).await?;
+        // To prepare it looks whether it is one statement, and does nothing else.
+        match transaction.prepare(&statement).await {
+            Ok(_) => transaction.execute(rights::PROBE, &[&statement]).await,
+            Err(error) => Err(error),
+        }
+    } else {
+        transaction.execute(&statement, &[]).await
+    };
     created.map_err(|error| match is_of_query(&error) {
         true => ViewsError::Query {
             position: position(&error, &before, sql),
@@ -365,6 +386,18 @@ async fn columns_of(
         });
     }
     Ok(all)
+}
+
+async fn untrusted_code(
+    transaction: &Transaction<'_>,
+    oids: &[u32],
+) -> Result<Option<(String, String)>, ViewsError> {
+    let sql = include_str!("sql/table_code.sql");
+    let row = transaction.query_opt(sql, &[&oids]).await?;
+    Ok(row.map(|row| {
+        let (schema, name): (&str, &str) = (row.get("schema"), row.get("name"));
+        (row.get("relation"), format!("{schema}.{name}"))
+    }))
 }
 
 async fn functions_of(
@@ -429,6 +462,7 @@ impl Described {
             _ => RelationKind::Table(self.tables.len()),
         };
         let is_table = matches!(kind_of, RelationKind::Table(_));
+        self.has_untrusted_views |= kind == "v" && !row.get::<_, bool>("has_trusted_owner");
         if !is_table {
             self.inlined.push(row.get("oid"));
         }
@@ -469,6 +503,10 @@ fn not_watched(row: &Row, kind: &str, schema: &str) -> Option<(&'static str, &'s
         }
         "f" => return Some(("the foreign table", "its changes cannot be seen from here")),
         _ => return Some(("the relation", "only tables and views are covered")),
+    }
+    if schema == "egret" && row.get::<_, Option<i64>>("kept").is_none() {
+        let advice = "it belongs to Egret, and has rows of every tenant";
+        return Some(("the relation", advice));
     }
     if is_table && schema == "pg_catalog" || schema == "information_schema" {
         return Some(("the system table", "its changes cannot be seen"));

@@ -4,6 +4,7 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 use postgres_protocol::escape::escape_literal;
 
 use super::advice::{ReadTable, advice};
+use super::apply::execute_unless_empty;
 use super::build::{Built, build, sink_table};
 use super::create::SEARCH_PATH;
 use super::describe::{Described, Names, describe, describe_written};
@@ -68,7 +69,8 @@ async fn explained(
     described: &Described,
     (id, mode): (i64, Mode),
 ) -> Result<Explanation, ViewsError> {
-    check_functions(described, false)?;
+    let is_of_another = rights::runs_as_views(transaction).await?;
+    check_functions(described, is_of_another)?;
     let planned = planned(described, mode)?;
     transaction.batch_execute(SEARCH_PATH).await?;
     let built = build(transaction, id, planned, described, id == NOBODY).await?;
@@ -156,11 +158,11 @@ pub async fn explained_now(
             rows
         }
         Some(owner) => {
-            client.batch_execute(&rights::make_explainer(owner)).await?;
+            execute_unless_empty(client, &rights::make_explainer(owner)).await?;
             let explain = format!("{EXPLAIN} {sql}");
             client
                 .query(
-                    rights::EXPLAIN,
+                    rights::explain(owner),
                     &[&explain, &frontier.snapshot, &frontier.clock],
                 )
                 .await?

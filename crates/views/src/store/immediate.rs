@@ -10,6 +10,7 @@ use super::captures::BRIEFLY;
 use super::describe::Described;
 use super::refresh::Read;
 use super::registry::Record;
+use super::rights::VIEWS_ROLE;
 use crate::core::capture::{Captured, TRANSACTION, before};
 use crate::core::immediate::{Immediate, SOURCES, Watched, Work, functions, lock};
 use crate::core::tree::Source;
@@ -22,22 +23,26 @@ const STEPS_BYTES: i64 = 1 << 20;
 /// Where what a statement changed comes to more rows in a view with a recursion, these are not computed within its transaction.
 const RECURSION_ROWS_MAX: u64 = 1_000_000;
 
-/// Refuses what cannot be kept fresh within the transactions that write: a view of another role, whose statements would
-/// run with the rights of this one, and views that others are to be refreshed with.
+/// Refuses what cannot be kept fresh within the transactions that write: a view of a role that might alter the functions
+/// which its triggers call, and views that others are to be refreshed with.
 ///
 /// # Errors
 /// [`ViewsError::Unsupported`].
-pub fn check(described: &Described, mode: Mode, is_of_another: bool) -> Result<(), ViewsError> {
+pub fn check(
+    described: &Described,
+    mode: Mode,
+    other_owner: Option<&str>,
+) -> Result<(), ViewsError> {
     let refuse = |what: &str, advice: &str| {
         Err(ViewsError::Unsupported {
             what: what.to_owned(),
             advice: advice.to_owned(),
         })
     };
-    if mode == Mode::Immediate && is_of_another {
+    if mode == Mode::Immediate && other_owner.is_some_and(|owner| owner != VIEWS_ROLE) {
         return refuse(
             "a view of another role in mode immediate",
-            "have the role that Egret connects as own it, or use another mode",
+            "name no owner, or use another mode",
         );
     }
     let mut kept = described.tables.iter().filter(|table| table.kept.is_some());

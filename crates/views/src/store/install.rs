@@ -3,6 +3,7 @@
 use egret_postgres::migrate::{self, Migration, migrate};
 use egret_postgres::tokio_postgres::Client;
 
+use super::rights;
 use crate::error::ViewsError;
 
 /// The engine's part of schema `egret`.
@@ -38,8 +39,16 @@ const MIGRATIONS: &[Migration] = &[
 /// # Errors
 /// [`ViewsError::Postgres`].
 pub async fn install(client: &mut Client) -> Result<(), ViewsError> {
-    Ok(migrate(client, "views", MIGRATIONS).await?)
+    migrate(client, "views", MIGRATIONS).await?;
+    if rights::runs_as_views(client).await? {
+        client.batch_execute(ROLE).await?;
+        rights::take_from_superusers(client).await?;
+    }
+    Ok(())
 }
+
+/// What makes the role of views, and its functions.
+const ROLE: &str = include_str!("install/role.sql");
 
 /// The oid of what looks like the engine's part of schema `egret`, if a database has such.
 pub const IS_THERE: &str = "SELECT pg_catalog.to_regclass('egret.view')::oid";

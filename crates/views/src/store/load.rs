@@ -44,8 +44,14 @@ pub fn check_functions(described: &Described, is_of_another: bool) -> Result<(),
     if let (Some(function), true) = (untrusted, is_of_another) {
         let (schema, name) = (&function.schema, &function.name);
         return Err(ViewsError::Unsupported {
-            what: format!("`{schema}.{name}`, in a view of another role,"),
+            what: format!("`{schema}.{name}`, which is of a role that may not do everything,"),
             advice: "use PostgreSQL's own functions, or have a superuser own this one".to_owned(),
+        });
+    }
+    if let (Some((table, function)), true) = (&described.untrusted_code, is_of_another) {
+        return Err(ViewsError::Unsupported {
+            what: format!("`{table}`, whose indexes, constraints or statistics call `{function}`,"),
+            advice: "have a superuser own that function".to_owned(),
         });
     }
     for function in &described.functions {
@@ -71,7 +77,7 @@ pub fn check_whole(
     planned: &Planned,
     is_of_another: bool,
 ) -> Result<(), ViewsError> {
-    match planned.is_whole && is_of_another && described.has_views() {
+    match planned.is_whole && is_of_another && described.has_untrusted_views {
         true => Err(ViewsError::Unsupported {
             what: "a query over views that is only computed as a whole, in a view of another role,"
                 .to_owned(),

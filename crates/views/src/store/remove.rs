@@ -11,15 +11,6 @@ use crate::core::capture::{Segment, segment};
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
 
-/// What becomes of a user's own objects that depend on a view which is removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dependents {
-    /// They keep it from being removed.
-    Restrict,
-    /// They go with it.
-    Cascade,
-}
-
 /// Removes a view, and the record of changes of tables that no other view reads.
 ///
 /// # Errors
@@ -27,39 +18,22 @@ enum Dependents {
 pub async fn remove(
     client: &mut Client,
     record: &Record,
-    patience: Patience,
-) -> Result<(), ViewsError> {
-    remove_with(client, record, Dependents::Restrict, patience).await
-}
-
-async fn remove_with(
-    client: &mut Client,
-    record: &Record,
-    dependents: Dependents,
     mut patience: Patience,
 ) -> Result<(), ViewsError> {
     loop {
-        match try_to_remove(client, record, dependents).await {
+        match try_to_remove(client, record).await {
             Err(error) if patience.has_more_for(&error).await => {}
             removed => return removed,
         }
     }
 }
 
-async fn try_to_remove(
-    client: &mut Client,
-    record: &Record,
-    dependents: Dependents,
-) -> Result<(), ViewsError> {
+async fn try_to_remove(client: &mut Client, record: &Record) -> Result<(), ViewsError> {
     let transaction = client.transaction().await?;
     alone(&transaction, record).await?;
     check_unread(&transaction, record).await?;
     let (schema, name) = (quoted(&record.name.schema), quoted(&record.name.name));
-    let behaviour = match dependents {
-        Dependents::Restrict => "RESTRICT",
-        Dependents::Cascade => "CASCADE",
-    };
-    let drop = format!("DROP VIEW IF EXISTS {schema}.{name} {behaviour}");
+    let drop = format!("DROP VIEW IF EXISTS {schema}.{name} RESTRICT");
     let dropped = transaction.batch_execute(&drop).await;
     dropped.map_err(|error| needed(record, error))?;
     immediate::remove(&transaction, record.id).await?;
@@ -214,10 +188,10 @@ pub async fn drop_unread(transaction: &Transaction<'_>) -> Result<(), ViewsError
     Ok(())
 }
 
-/// Removes every view, with whatever depends on it, and with them all that the engine keeps in a database. Returns how many there were.
+/// Removes every view. Returns how many there were.
 ///
 /// # Errors
-/// What the server says.
+/// [`ViewsError::InUse`] where an object of a user's depends on one; what the server says.
 pub async fn remove_all(
     client: &mut Client,
     records: &[Record],
@@ -225,7 +199,7 @@ pub async fn remove_all(
 ) -> Result<u64, ViewsError> {
     // Those that read others first.
     for record in records.iter().rev() {
-        remove_with(client, record, Dependents::Cascade, patience()).await?;
+        remove(client, record, patience()).await?;
     }
     Ok(records.len() as u64)
 }

@@ -50,7 +50,8 @@ async fn try_to_repair(
     check_functions(&described, record.is_of_another)?;
     let plan = planned(&described, record.mode)?;
     check_whole(&described, &plan, record.is_of_another)?;
-    immediate::check(&described, record.mode, record.is_of_another)?;
+    let other_owner = Some(record.owner.as_str()).filter(|_| record.is_of_another);
+    immediate::check(&described, record.mode, other_owner)?;
     if record.own_capture().is_some() {
         remove::check_unread(&transaction, record).await?;
     }

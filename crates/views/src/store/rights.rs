@@ -1,21 +1,148 @@
-//! Whose rights a view has: its statements run as its owner, not as who refreshes it.
+//! Whose rights a view has: its statements run as its owner, not as who refreshes it, and never as a superuser.
 //!
 //! A function of the owner's, SECURITY DEFINER, runs what it is given: within it nothing can become another role again, as
 //! it could after SET ROLE. It is temporary and made within the transaction, so that its owner cannot alter it before it is
 //! called.
 
-use egret_postgres::tokio_postgres::{GenericClient, Transaction};
+use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
 use super::build::{Built, sink_table, stage_table};
 use super::describe::{Described, SourceTable};
 use super::refresh::Read;
-use super::registry::Record;
+use super::registry::{self, Record};
 use super::remove;
 use crate::core::capture::TRANSACTION;
 use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
+use crate::model::State;
+
+/// The role of views whose maker names no other, where Egret connects as a superuser: see `install/role.sql`.
+pub const VIEWS_ROLE: &str = "egret_views";
+
+/// Has a statement that makes a temporary view done as [`VIEWS_ROLE`].
+pub const PROBE: &str = "SELECT egret.probe_as_views($1)";
+
+/// Keeps rights from being granted twice at once: a row of the catalogue cannot be changed by two. The first eight bytes of
+/// SHA-256("egret/views/rights"), positive.
+const RIGHTS_KEY: i64 = 0x3e86_8d26_d020_589c;
+
+/// Whether what follows from queries runs as [`VIEWS_ROLE`]: this session is a superuser's.
+///
+/// # Errors
+/// What the server says.
+pub async fn runs_as_views(client: &impl GenericClient) -> Result<bool, ViewsError> {
+    let sql = "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user";
+    Ok(client.query_one(sql, &[]).await?.get(0))
+}
+
+/// The owner of a view that is made: never a superuser.
+///
+/// # Errors
+/// What the server says.
+pub async fn owner_of_new(
+    client: &impl GenericClient,
+    asked: Option<&str>,
+) -> Result<Option<String>, ViewsError> {
+    if !runs_as_views(client).await? {
+        return Ok(asked.map(str::to_owned));
+    }
+    let Some(asked) = asked else {
+        return Ok(Some(VIEWS_ROLE.to_owned()));
+    };
+    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1 AND rolsuper)";
+    let is_superuser: bool = client.query_one(sql, &[&asked]).await?.get(0);
+    Ok(Some(if is_superuser {
+        VIEWS_ROLE.to_owned()
+    } else {
+        asked.to_owned()
+    }))
+}
+
+/// Gives [`VIEWS_ROLE`] what it lacks to read relations, and to look for names.
+///
+/// # Errors
+/// What the server says.
+pub async fn grant_reads(
+    transaction: &impl GenericClient,
+    relations: &[u32],
+) -> Result<(), ViewsError> {
+    let sql = include_str!("sql/missing_rights.sql");
+    let missing = transaction.query(sql, &[&VIEWS_ROLE, &relations]).await?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let lock = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
+    transaction.query_one(lock, &[&RIGHTS_KEY]).await?;
+    for row in transaction.query(sql, &[&VIEWS_ROLE, &relations]).await? {
+        transaction.batch_execute(row.get(0)).await?;
+    }
+    Ok(())
+}
+
+/// Gives a view to [`VIEWS_ROLE`], with the rights that its refreshes need.
+///
+/// # Errors
+/// What the server says.
+pub async fn give_to_views_role(
+    transaction: &impl GenericClient,
+    view: i64,
+) -> Result<(), ViewsError> {
+    let sql = include_str!("sql/hand_over.sql");
+    for row in transaction.query(sql, &[&view]).await? {
+        transaction.batch_execute(row.get(0)).await?;
+    }
+    Ok(())
+}
+
+/// Takes the rights of superusers from views that were made with them. One that cannot be changed is suspended.
+///
+/// # Errors
+/// What the server says.
+pub async fn take_from_superusers(client: &mut Client) -> Result<(), ViewsError> {
+    if !runs_as_views(client).await? {
+        return Ok(());
+    }
+    for row in client
+        .query(include_str!("sql/superusers.sql"), &[])
+        .await?
+    {
+        let (view, reads): (i64, Vec<u32>) = (row.get("id"), row.get("reads"));
+        let (schema, name): (&str, &str) = (row.get("schema"), row.get("name"));
+        let transaction = client.transaction().await?;
+        match change_owner(&transaction, view, &reads).await {
+            Ok(()) => {
+                transaction.commit().await?;
+                tracing::info!(
+                    schema,
+                    name,
+                    "a view has the rights of egret_views from here on"
+                );
+            }
+            Err(error) => {
+                transaction.rollback().await?;
+                let reason = format!(
+                    "it has the rights of a superuser, and cannot be given to egret_views ({error}): drop it, and make it again"
+                );
+                tracing::warn!(schema, name, reason, "a view is suspended");
+                registry::failed(client, view, (State::Suspended, &reason), true).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn change_owner(
+    transaction: &Transaction<'_>,
+    view: i64,
+    reads: &[u32],
+) -> Result<(), ViewsError> {
+    let sql = "UPDATE egret.view SET owner = $2::text WHERE id = $1";
+    transaction.execute(sql, &[&view, &VIEWS_ROLE]).await?;
+    grant_reads(transaction, reads).await?;
+    give_to_views_role(transaction, view).await
+}
 
 /// Refuses an owner as whom this session cannot act, or who may not make the view. Says whether that is somebody else.
 ///
@@ -43,7 +170,7 @@ pub async fn check_owner(
             grant: format!("GRANT {} TO {}", quoted(owner), quoted(&me)),
         });
     }
-    if !may_create {
+    if !may_create && owner != VIEWS_ROLE {
         return Err(ViewsError::Right {
             what: format!("`{owner}` may not make a view in schema `{schema}`"),
             grant: format!(
@@ -59,6 +186,9 @@ pub async fn check_owner(
 /// Makes what runs statements as an owner, for this transaction: a function of texts, the statement, how far the view
 /// has come and when, which returns what every statement of views does.
 pub fn make_runner(owner: &str) -> String {
+    if owner == VIEWS_ROLE {
+        return String::new();
+    }
     format!(
         "SET LOCAL ROLE {}; \
          CREATE FUNCTION pg_temp.egret_run(text, text, text) \
@@ -72,6 +202,9 @@ pub fn make_runner(owner: &str) -> String {
 
 /// Makes the same for the lines that a statement has which explains another.
 pub fn make_explainer(owner: &str) -> String {
+    if owner == VIEWS_ROLE {
+        return String::new();
+    }
     format!(
         "SET LOCAL ROLE {}; \
          CREATE FUNCTION pg_temp.egret_explain(text, text, text) RETURNS SETOF text \
@@ -83,10 +216,19 @@ pub fn make_explainer(owner: &str) -> String {
 }
 
 /// Calls it.
-pub const EXPLAIN: &str = "SELECT line FROM pg_temp.egret_explain($1, $2, $3) AS line";
+pub fn explain(owner: &str) -> &'static str {
+    if owner == VIEWS_ROLE {
+        "SELECT line FROM egret.explain_as_views($1, $2, $3) AS line"
+    } else {
+        "SELECT line FROM pg_temp.egret_explain($1, $2, $3) AS line"
+    }
+}
 
 /// Makes the same for what changed in a view, as its users see it: rows of a query, and how many of each.
 pub fn make_teller(owner: &str) -> String {
+    if owner == VIEWS_ROLE {
+        return String::new();
+    }
     format!(
         "SET LOCAL ROLE {}; \
          CREATE FUNCTION pg_temp.egret_tell(text) RETURNS TABLE (content text, weight bigint) \
@@ -98,16 +240,40 @@ pub fn make_teller(owner: &str) -> String {
 }
 
 /// Calls it, with the query as the second value.
-pub const TELL: &str = "SELECT content, weight FROM pg_temp.egret_tell($2)";
+pub fn tell(owner: &str) -> &'static str {
+    if owner == VIEWS_ROLE {
+        "SELECT content, weight FROM egret.tell_as_views($2)"
+    } else {
+        "SELECT content, weight FROM pg_temp.egret_tell($2)"
+    }
+}
 
 /// Drops it.
-pub const DROP_TELLER: &str = "DROP FUNCTION pg_temp.egret_tell(text)";
+pub fn drop_teller(owner: &str) -> &'static str {
+    if owner == VIEWS_ROLE {
+        ""
+    } else {
+        "DROP FUNCTION pg_temp.egret_tell(text)"
+    }
+}
 
 /// Calls it.
-pub const RUN: &str = "SELECT added, changed, removed, wrong FROM pg_temp.egret_run($1, $2, $3)";
+pub fn run(owner: &str) -> &'static str {
+    if owner == VIEWS_ROLE {
+        "SELECT added, changed, removed, wrong FROM egret.run_as_views($1, $2, $3)"
+    } else {
+        "SELECT added, changed, removed, wrong FROM pg_temp.egret_run($1, $2, $3)"
+    }
+}
 
 /// Drops it.
-pub const DROP_RUNNER: &str = "DROP FUNCTION pg_temp.egret_run(text, text, text)";
+pub fn drop_runner(owner: &str) -> &'static str {
+    if owner == VIEWS_ROLE {
+        ""
+    } else {
+        "DROP FUNCTION pg_temp.egret_run(text, text, text)"
+    }
+}
 
 /// Refuses a table whose changes this session may not have recorded.
 ///
@@ -132,7 +298,7 @@ pub async fn check_trigger(
     }
 }
 
-/// Refuses tables whose columns an owner may not read: what is recorded of them would tell.
+/// Refuses tables whose columns an owner may not read: what is recorded of them would tell. [`VIEWS_ROLE`] is given what it lacks.
 ///
 /// # Errors
 /// [`ViewsError::Right`].
@@ -142,6 +308,11 @@ pub async fn check_select(
     built: &Built,
     described: &Described,
 ) -> Result<(), ViewsError> {
+    if owner == VIEWS_ROLE {
+        let tables = described.tables.iter().map(|table| table.oid);
+        let reads: Vec<u32> = tables.chain(described.inlined.iter().copied()).collect();
+        return grant_reads(transaction, &reads).await;
+    }
     for (at, table) in described.tables.iter().enumerate() {
         let columns = built.columns_of(Source::Table(at));
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
@@ -184,6 +355,9 @@ pub async fn hand_over(
     built: &Built,
     reads: &[Read],
 ) -> Result<(), ViewsError> {
+    if record.owner == VIEWS_ROLE {
+        return give_to_views_role(transaction, record.id).await;
+    }
     let (id, owner) = (record.id, quoted(&record.owner));
     let mut all = vec![format!("GRANT USAGE ON SCHEMA egret TO {owner}")];
     for stage in 0..built.stages.len() {

@@ -62,6 +62,12 @@ impl Statements {
         Ok(statement)
     }
 
+    /// Uses none of what is prepared any more, and has the session closed after this.
+    pub fn spoil(&mut self) {
+        self.prepared.clear();
+        self.is_spoiled = true;
+    }
+
     /// The rows of a query.
     ///
     /// # Errors

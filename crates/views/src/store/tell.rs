@@ -5,6 +5,7 @@
 
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
+use super::apply::execute_unless_empty;
 use super::patience::Patience;
 use super::refresh::{Limits, Refreshable};
 use super::registry::Record;
@@ -74,13 +75,15 @@ pub async fn tell(
         }
         true => {
             // Columns may be computed, by functions of the owner's choice.
-            let make = rights::make_teller(&record.owner);
-            client.batch_execute(&make).await?;
-            let sql = keep(rights::TELL);
-            let kept = statements
-                .query(client, &sql, &[&record.id, &source])
-                .await?;
-            client.batch_execute(rights::DROP_TELLER).await?;
+            let owner = &record.owner;
+            execute_unless_empty(client, &rights::make_teller(owner)).await?;
+            let sql = keep(rights::tell(owner));
+            let kept = statements.query(client, &sql, &[&record.id, &source]).await;
+            if kept.is_err() {
+                statements.spoil();
+            }
+            let kept = kept?;
+            execute_unless_empty(client, rights::drop_teller(owner)).await?;
             kept
         }
     };

@@ -344,6 +344,10 @@ impl Keeper {
         };
         let records = self.component(session, view).await?;
         let (views, mut reports) = self.load_all(&mut session.client, &records, at_ms).await?;
+        if !reports.is_empty() {
+            // Of a query that could not be read it is not known what its code has prepared in this session.
+            session.statements.spoil();
+        }
         if views.is_empty() {
             return Ok(reports);
         }

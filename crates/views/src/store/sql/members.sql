@@ -2,8 +2,10 @@
 -- all triggers, $3 of them, that call functions $2?
 SELECT namespace.nspname AS schema, class.relname AS name,
        $3::bigint = (SELECT count(*) FROM pg_catalog.pg_trigger AS trigger
-            WHERE trigger.tgrelid = class.oid AND trigger.tgenabled = 'A'
-              AND trigger.tgfoid IN (SELECT pg_catalog.to_regprocedure(name) FROM pg_catalog.unnest($2::text[]) AS name)) AS is_watched
+            WHERE trigger.tgrelid = class.oid
+              AND (trigger.tgenabled = 'A' OR trigger.tgenabled = 'O' AND NOT may_alter)
+              AND trigger.tgfoid IN (SELECT pg_catalog.to_regprocedure(name) FROM pg_catalog.unnest($2::text[]) AS name)) AS is_watched,
+       may_alter
 FROM (
     SELECT $1::oid
     UNION
@@ -11,4 +13,6 @@ FROM (
 ) AS member (oid)
 JOIN pg_catalog.pg_class AS class ON class.oid = member.oid
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
+-- To have triggers fire in every session takes the owner of the table.
+CROSS JOIN LATERAL (SELECT pg_catalog.pg_has_role(class.relowner, 'USAGE') AS may_alter) AS owned
 ORDER BY class.oid

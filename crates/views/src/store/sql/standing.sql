@@ -37,7 +37,10 @@ CROSS JOIN LATERAL (
                    pg_catalog.format(
                        '%s:%s:%s', member.oid, coalesce(pg_catalog.pg_relation_filenode(member.oid), 0),
                        (SELECT count(*) FROM pg_catalog.pg_trigger AS trigger
-                        WHERE trigger.tgrelid = member.oid AND trigger.tgenabled = 'A'
+                        WHERE trigger.tgrelid = member.oid
+                          -- See members.sql.
+                          AND (trigger.tgenabled = 'A' OR trigger.tgenabled = 'O' AND NOT pg_catalog.pg_has_role(
+                              (SELECT class.relowner FROM pg_catalog.pg_class AS class WHERE class.oid = member.oid), 'USAGE'))
                           AND trigger.tgfoid = pg_catalog.to_regprocedure('egret.capture_' || member.capture || '()'))),
                    ',' ORDER BY member.oid)
            ) AS stamp,

@@ -1,0 +1,316 @@
+//! What Egret has made inside a database: listed, guarded against strangers, and removed object by object.
+//!
+//! Everything that Egret makes is known by name. What else is in schema `egret` belongs to a user, and so does
+//! what depends on an object of Egret's: neither is ever dropped.
+
+use tokio_postgres::{Client, GenericClient, Transaction};
+
+use crate::error::{PostgresError, server};
+use crate::listen::quote_identifier;
+use crate::migrate::{check_owner, lock_schema};
+
+/// Names of the relations that migrations make, as a regular expression.
+const RELATIONS: &str = "^(migration|outbox|outbox_rejected|outbox_limit|collection|\
+     document|document_(owner|tenant|alias|edge|version|request|subscription|feed|reference|change)|\
+     (document|document_alias|document_version)_[0-9]+|\
+     view|view_(capture|table|refresh|request|statement|incarnation|change_set|change|handed_over))$";
+
+/// Names of the functions and aggregates that migrations make, as a regular expression.
+const FUNCTIONS: &str = "^(guard_schema|outbox_key|outbox_put|enqueue|enqueue_bytes|\
+     document_partitions|document_number|document_write|\
+     any_value|any_value_step|refuse_leftovers|(run|explain|tell|probe)_as_views|view_place|view_name|view_settings|view_incarnation|request_view|waiting_changes|\
+     changes_lost|create_view|drop_view|refresh|request_done|freshness|change_sequence)$";
+
+/// Names of the relations and functions of single views and captures, as a regular expression. The first group is
+/// the kind, the second the number.
+const NUMBERED: &str = "^(view|told|edge|changes|lock|capture|before|catch_up|fail)_([0-9]+)\
+     ((_[0-9]+)?(_aside)?|_second)$";
+
+/// The event trigger that keeps objects of users out of schema `egret`.
+const GUARD: &str = "egret_schema";
+
+/// What Egret keeps in a database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installation {
+    /// Relations and functions of schema `egret` that Egret has made, as the catalogue identifies them.
+    pub objects: Vec<String>,
+    /// Views in other schemas that Egret has made, as `schema.name`.
+    pub views: Vec<String>,
+    /// What belongs to users and keeps Egret from being removed.
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// An object of a user's that is in schema `egret`, or depends on something of Egret's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The object, as the catalogue describes it.
+    pub object: String,
+    /// The command that moves it out of the way; none where the user has to decide.
+    pub command: Option<String>,
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.command {
+            Some(command) => write!(f, "{} ({command})", self.object),
+            None => f.write_str(&self.object),
+        }
+    }
+}
+
+/// The views and captures that the registry of views has, by number; `views` also by oid.
+#[derive(Debug, Default)]
+struct KnownViews {
+    ids: Vec<i64>,
+    captures: Vec<i64>,
+    relations: Vec<u32>,
+}
+
+/// One row of `objects.sql`.
+struct SchemaObject {
+    kind: String,
+    identity: String,
+    is_own: bool,
+    command: String,
+}
+
+/// What Egret keeps in a database; none where there is no schema `egret`.
+///
+/// # Errors
+/// [`PostgresError::ForeignSchema`] where reading the schema would run code of another role; [`PostgresError::Server`].
+pub async fn inventory(client: &impl GenericClient) -> Result<Option<Installation>, PostgresError> {
+    if !has_schema(client).await? {
+        return Ok(None);
+    }
+    check_owner(client).await?;
+    let known = known_views(client).await?;
+    let objects = schema_objects(client, &known).await?;
+    let mut found = Installation::default();
+    for object in objects {
+        if object.is_own {
+            found
+                .objects
+                .push(format!("{} {}", object.kind, object.identity));
+        } else {
+            found.obstacles.push(Obstacle {
+                object: format!("{} {}", object.kind, object.identity),
+                command: Some(object.command),
+            });
+        }
+    }
+    found.views = names_of(client, &known.relations).await?;
+    found.obstacles.extend(dependents(client, &known).await?);
+    Ok(Some(found))
+}
+
+/// Removes from a database what Egret has made, and nothing else; views of Egret's in other schemas only when `force`
+/// says so. Returns what was removed.
+///
+/// # Errors
+/// [`PostgresError::UserObjects`] and [`PostgresError::SchemaInUse`]; [`PostgresError::Server`], also where an object of
+/// a user's came in the way meanwhile. Nothing has changed then.
+pub async fn uninstall(
+    client: &mut Client,
+    force: bool,
+) -> Result<Option<Installation>, PostgresError> {
+    let transaction = client.transaction().await.map_err(server("begin"))?;
+    lock_schema(&transaction).await?;
+    let Some(found) = inventory(&transaction).await? else {
+        return Ok(None);
+    };
+    refuse_obstacles(&found)?;
+    if !force && !found.views.is_empty() {
+        return Err(PostgresError::SchemaInUse {
+            dependents: found.views.join(", "),
+        });
+    }
+    drop_all(&transaction, &found).await?;
+    transaction.commit().await.map_err(server("commit"))?;
+    Ok(Some(found))
+}
+
+/// Fails where objects of users are in the way of a removal.
+///
+/// # Errors
+/// [`PostgresError::UserObjects`].
+pub fn refuse_obstacles(found: &Installation) -> Result<(), PostgresError> {
+    if found.obstacles.is_empty() {
+        return Ok(());
+    }
+    let objects: Vec<String> = found.obstacles.iter().map(Obstacle::to_string).collect();
+    Err(PostgresError::UserObjects {
+        objects: objects.join("; "),
+    })
+}
+
+/// Drops what an inventory has found. RESTRICT is the default of each statement: it fails where something depends on an
+/// object that is not listed.
+async fn drop_all(
+    transaction: &Transaction<'_>,
+    found: &Installation,
+) -> Result<(), PostgresError> {
+    let mut statements = vec![format!("DROP EVENT TRIGGER IF EXISTS {GUARD}")];
+    let triggers = transaction
+        .query(include_str!("installation/triggers.sql"), &[])
+        .await
+        .map_err(server("list the triggers of Egret"))?;
+    statements.extend(triggers.iter().map(|row| row.get::<_, String>(0)));
+    let mut views: Vec<&str> = found.views.iter().map(String::as_str).collect();
+    views.extend(found.identities("view"));
+    for (keyword, names) in [
+        ("VIEW", views),
+        ("TABLE", found.identities("table")),
+        ("AGGREGATE", found.identities("aggregate")),
+        ("FUNCTION", found.identities("function")),
+    ] {
+        if !names.is_empty() {
+            statements.push(format!("DROP {keyword} {}", names.join(", ")));
+        }
+    }
+    statements.push("DROP SCHEMA egret".to_owned());
+    for statement in statements {
+        let dropped = transaction.batch_execute(&statement).await;
+        dropped.map_err(server("drop an object of Egret"))?;
+    }
+    Ok(())
+}
+
+impl Installation {
+    /// The identities of the objects of a kind.
+    fn identities(&self, kind: &str) -> Vec<&str> {
+        let names = self.objects.iter();
+        names
+            .filter_map(|name| name.strip_prefix(kind)?.strip_prefix(' '))
+            .collect()
+    }
+}
+
+/// Keeps objects of users out of schema `egret` where the session's role is a superuser of that name: its
+/// `"$user"` in `search_path` is this schema, so that unqualified names land there.
+///
+/// # Errors
+/// [`PostgresError::Server`].
+pub async fn guard(client: &impl GenericClient) -> Result<(), PostgresError> {
+    let sql = "SELECT current_user = 'egret' AND rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user";
+    let row = client.query_one(sql, &[]).await;
+    if !row
+        .map_err(server("look for the role of this session"))?
+        .get::<_, bool>(0)
+    {
+        return Ok(());
+    }
+    let text = include_str!("installation/guard.sql")
+        .replace("RELATIONS", RELATIONS)
+        .replace("FUNCTIONS", FUNCTIONS)
+        .replace("NUMBERED", NUMBERED);
+    let made = client.batch_execute(&text).await;
+    made.map_err(server("guard schema egret"))
+}
+
+async fn has_schema(client: &impl GenericClient) -> Result<bool, PostgresError> {
+    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'egret')";
+    let row = client.query_one(sql, &[]).await;
+    Ok(row.map_err(server("look for schema egret"))?.get(0))
+}
+
+async fn known_views(client: &impl GenericClient) -> Result<KnownViews, PostgresError> {
+    let sql = "SELECT pg_catalog.to_regclass('egret.view') IS NOT NULL AND pg_catalog.to_regclass('egret.view_capture') IS NOT NULL";
+    let row = client.query_one(sql, &[]).await;
+    if !row
+        .map_err(server("look for egret.view"))?
+        .get::<_, bool>(0)
+    {
+        return Ok(KnownViews::default());
+    }
+    let row = client.query_one(include_str!("installation/views.sql"), &[]);
+    let row = row.await.map_err(server("list the views of Egret"))?;
+    Ok(KnownViews {
+        ids: row.get(0),
+        captures: row.get(1),
+        relations: row.get(2),
+    })
+}
+
+async fn schema_objects(
+    client: &impl GenericClient,
+    known: &KnownViews,
+) -> Result<Vec<SchemaObject>, PostgresError> {
+    let rows = client
+        .query(
+            include_str!("installation/objects.sql"),
+            &[
+                &RELATIONS,
+                &FUNCTIONS,
+                &NUMBERED,
+                &known.ids,
+                &known.captures,
+            ],
+        )
+        .await
+        .map_err(server("list the objects of schema egret"))?;
+    let object = |row: &tokio_postgres::Row| SchemaObject {
+        kind: row.get("kind"),
+        identity: row.get("identity"),
+        is_own: row.get("is_own"),
+        command: row.get("command"),
+    };
+    Ok(rows.iter().map(object).collect())
+}
+
+async fn dependents(
+    client: &impl GenericClient,
+    known: &KnownViews,
+) -> Result<Vec<Obstacle>, PostgresError> {
+    let rows = client
+        .query(
+            include_str!("installation/dependents.sql"),
+            &[
+                &RELATIONS,
+                &FUNCTIONS,
+                &NUMBERED,
+                &known.ids,
+                &known.captures,
+                &known.relations,
+                &GUARD,
+            ],
+        )
+        .await
+        .map_err(server("look for what depends on schema egret"))?;
+    let obstacle = |row: &tokio_postgres::Row| Obstacle {
+        object: format!(
+            "{}, which depends on {}",
+            row.get::<_, &str>(0),
+            row.get::<_, &str>(1)
+        ),
+        command: None,
+    };
+    Ok(rows.iter().map(obstacle).collect())
+}
+
+async fn names_of(
+    client: &impl GenericClient,
+    relations: &[u32],
+) -> Result<Vec<String>, PostgresError> {
+    let sql = "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c \
+               JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY ($1) ORDER BY 1, 2";
+    let rows = client.query(sql, &[&relations]).await;
+    let rows = rows.map_err(server("name the views of Egret"))?;
+    let name = |row: &tokio_postgres::Row| {
+        let [schema, name] = [0, 1].map(|column| quote_if_needed(row.get(column)));
+        format!("{schema}.{name}")
+    };
+    Ok(rows.iter().map(name).collect())
+}
+
+/// An identifier as SQL takes it, in quotes only where it is no plain word.
+fn quote_if_needed(name: &str) -> String {
+    let is_plain = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
+        && name
+            .chars()
+            .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
+    if is_plain {
+        name.to_owned()
+    } else {
+        quote_identifier(name)
+    }
+}
