@@ -132,7 +132,6 @@ pub(crate) fn check_attempts(attempts: u32) -> Result<u16, QueueError> {
 /// New tasks of one caller, sorted by partition.
 pub struct Enqueues<'q> {
     queues: &'q Queues,
-    now_ms: u64,
     /// The partition for tasks that may go anywhere: the same for a whole batch, so that one log writes it.
     spread: u64,
     tenant: u32,
@@ -174,7 +173,6 @@ impl<'q> Enqueues<'q> {
         let count = queues.inner.partitions()?.len();
         Ok(Self {
             queues,
-            now_ms: queues.inner.clock.now().as_millis_unsigned(),
             spread: queues.inner.spread.fetch_add(1, Ordering::Relaxed),
             tenant: 0,
             parts: (0..count).map(|_| Part::default()).collect(),
@@ -249,6 +247,7 @@ impl<'q> Enqueues<'q> {
             "" => 0,
             key => key_hash(KIND_ORDERING, queue.id, &[key]),
         };
+        check_begin(task)?;
         let unique = match task.unique_key {
             "" => None,
             unique => {
@@ -267,7 +266,8 @@ impl<'q> Enqueues<'q> {
             shard: self.shard(key, unique),
             priority,
             callback: !task.callback_url.is_empty(),
-            run_at_ms: self.run_at(task)?,
+            run_at_ms: task.run_at_ms,
+            delay_ms: task.delay_ms,
             key,
             unique,
             origin: None,
@@ -293,20 +293,6 @@ impl<'q> Enqueues<'q> {
             (0, Some((hash, _))) => (hash >> 64) as u16 & (spread - 1) as u16,
             (key, _) => (key >> 64) as u16 & (spread - 1) as u16,
         }
-    }
-
-    fn run_at(&self, task: &NewTask<'_>) -> Result<u64, QueueError> {
-        if task.run_at_ms > 0 && task.delay_ms > 0 {
-            return invalid("run_at_ms", "it is given beside delay_ms: give one of them");
-        }
-        check_span("delay_ms", task.delay_ms)?;
-        if task.run_at_ms > TIME_MAX_MS {
-            return invalid("run_at_ms", format!("{} is out of range", task.run_at_ms));
-        }
-        Ok(match task.delay_ms {
-            0 => task.run_at_ms,
-            delay_ms => self.now_ms + delay_ms,
-        })
     }
 
     /// Hands everything to the partitions; `sink` is told the outcome of each task that was added.
@@ -369,6 +355,18 @@ pub(crate) fn lay_out(
     content::put(bytes, &content);
     item.content = end_of(bytes);
     item
+}
+
+/// Refuses a time to begin at that cannot be meant.
+fn check_begin(task: &NewTask<'_>) -> Result<(), QueueError> {
+    if task.run_at_ms > 0 && task.delay_ms > 0 {
+        return invalid("run_at_ms", "it is given beside delay_ms: give one of them");
+    }
+    check_span("delay_ms", task.delay_ms)?;
+    if task.run_at_ms > TIME_MAX_MS {
+        return invalid("run_at_ms", format!("{} is out of range", task.run_at_ms));
+    }
+    Ok(())
 }
 
 fn check_content(queues: &Queues, task: &NewTask<'_>) -> Result<(), QueueError> {
