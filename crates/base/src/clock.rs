@@ -1,6 +1,11 @@
 //! Wall-clock time as a value, and the clock as an argument.
 //!
-//! Cores never read a clock; whoever drives them holds a [`Clock`] and passes the time in.
+//! Cores never read a clock; whoever drives them holds a [`Clock`] and passes the time in. In a running
+//! Egret that is a [`SteadyClock`], which follows the wall clock by the rules of [`model`]: every engine
+//! takes its time from there, and none reads the wall clock itself.
+
+pub mod model;
+mod steady;
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -8,6 +13,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub use steady::{ClockStatus, ReleaseOutcome, SteadyClock};
 
 /// A moment in UTC, in microseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -83,7 +90,8 @@ impl<'de> Deserialize<'de> for Timestamp {
 
 /// Where the time comes from.
 pub trait Clock: Send + Sync + 'static {
-    /// The wall-clock time now.
+    /// The time now. That of a [`SteadyClock`] does not jump and does not go back, unless an operator
+    /// releases the clock.
     fn now(&self) -> Timestamp;
 
     /// For how long something has been running that never goes back and is never set; since when means
@@ -131,6 +139,12 @@ impl ManualClock {
         self.wall_micros.fetch_add(micros, Ordering::SeqCst);
         self.running_micros
             .fetch_add(micros.unsigned_abs(), Ordering::SeqCst);
+    }
+
+    /// Sets the wall clock forward, as a time server may; no time passes.
+    pub fn set_forward(&self, by: Duration) {
+        let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        self.wall_micros.fetch_add(micros, Ordering::SeqCst);
     }
 
     /// Sets the wall clock back, as people and time servers do; no time passes.

@@ -19,7 +19,7 @@ pub mod signature;
 pub mod task;
 mod value;
 
-pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Timestamp};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use error::{Coded, Kind};
 pub use limit::{Limit, LimitExceeded};

@@ -112,6 +112,22 @@ pub(crate) struct Status {
     pub(crate) series: Option<Section<Series>>,
     pub(crate) views: Option<Section<Views>>,
     pub(crate) documents: Option<Documents>,
+    pub(crate) clock: Option<Clock>,
+}
+
+/// How Egret's time follows the wall clock.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Clock {
+    pub(crate) state: String,
+    pub(crate) accepted_at: Timestamp,
+    pub(crate) wall_at: Timestamp,
+    pub(crate) offset_ms: i64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ClockRelease {
+    pub(crate) moved_ms: i64,
+    pub(crate) clock: Clock,
 }
 
 /// What a part says of itself, or why it cannot: while it starts, for one.

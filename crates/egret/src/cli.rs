@@ -153,6 +153,9 @@ pub enum Command {
     /// Tokens that open the doors
     #[command(subcommand)]
     Token(Token),
+    /// How Egret's time follows the machine's, and what to do after its wall clock has jumped
+    #[command(subcommand)]
+    Clock(Clock),
     /// Measure: scenarios, comparisons, reports
     #[command(subcommand, after_help = EXIT_CODES)]
     Bench(BenchCommand),
@@ -177,6 +180,15 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+/// `egret clock …`
+#[derive(Debug, Subcommand)]
+pub enum Clock {
+    /// Show Egret's time, the wall clock, and whether Egret's time is held
+    Show,
+    /// Accept the wall clock as it is: Egret's time moves there, forward or back
+    Release,
 }
 
 /// `egret branch …`

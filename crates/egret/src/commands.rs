@@ -3,6 +3,7 @@
 
 mod bench;
 mod branch;
+mod clock;
 mod configuration;
 mod connect;
 pub(crate) mod document;
@@ -108,6 +109,7 @@ async fn dispatch(
         Command::View(command) => view::run(command, &connect()?, output).await,
         Command::Collection(command) => document::collection(command, &connect()?, output).await,
         Command::Document(command) => document::run(command, &connect()?, output).await,
+        Command::Clock(command) => clock::run(command, &connect()?, output).await,
         Command::Token(command) => token::run(command, &connect()?, output).await,
         Command::Config { .. } => configuration::show(configuration, output),
         Command::Completions { .. } | Command::Bench(_) => Ok(()),

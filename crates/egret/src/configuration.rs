@@ -20,6 +20,7 @@ use egret_server::proxy::ProxyConfig;
 use egret_views::ViewsConfig;
 
 use crate::api::Address;
+use crate::serve::clock::ClockConfig;
 
 pub use self::page::reference;
 
@@ -86,6 +87,7 @@ impl Part {
 fn parts() -> Vec<Part> {
     vec![
         Part::of::<ProgramConfig>(),
+        Part::of::<ClockConfig>(),
         Part::of::<PostgresConfig>(),
         Part::of::<BranchesConfig>(),
         Part::of::<QueueConfig>(),

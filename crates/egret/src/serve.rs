@@ -1,5 +1,6 @@
 //! `egret serve`: wires the layers, starts them in order, and stops them in reverse.
 
+pub(crate) mod clock;
 mod files;
 mod home;
 mod logging;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use egret_base::lifecycle::Stack;
-use egret_base::{Clock, Entropy, SystemClock, SystemEntropy};
+use egret_base::{Clock, Entropy, SystemEntropy};
 use egret_branches::Branches;
 use egret_postgres::{EmbeddedServer, PostgresConfig};
 use egret_server::ServerConfig;
@@ -65,7 +66,7 @@ impl Egret {
         // Another part of the program may have installed the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let home = Home::open(configuration.data_dir()?)?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let clock = Arc::new(clock::open(&home.clock(), &configuration.section()?));
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
         home.mend_state(clock.now())?;
         let postgres: PostgresConfig = configuration.section()?;
@@ -75,6 +76,7 @@ impl Egret {
             None => parts::Doors::ServerAndProxy,
         })?;
         let mut stack = Stack::default();
+        stack.push_eager(Arc::new(parts.clock_service()));
         let queues = parts.queues(&home, configuration.section()?);
         stack.push_eager(Arc::new(queues.clone()));
         let series = parts.series(&home, configuration.section()?);

@@ -1,6 +1,7 @@
 //! The HTTP routes: the server's own here, each engine's in a file of its own beside them.
 
 pub(crate) mod branches;
+pub(crate) mod clock;
 mod docs;
 pub(crate) mod documents;
 pub(crate) mod installations;

@@ -40,6 +40,7 @@ pub use grpc::queue::service as queue_service;
 pub use grpc::series::service as series_service;
 pub use grpc::views::service as view_service;
 pub use http::branches::{ProxyAddress, routes as branches_routes};
+pub use http::clock::routes as clock_routes;
 pub use http::documents::routes as document_routes;
 pub use http::installations::routes as installation_routes;
 pub use http::outboxes::routes as outbox_routes;

@@ -178,6 +178,8 @@ struct Component {
     /// Refreshes that were begun.
     refreshes: u64,
     due: Option<Instant>,
+    /// The next tick of its cron expressions, in Unix milliseconds of the clock, which may be set meanwhile.
+    tick_ms: Option<u64>,
     inspected: Instant,
     is_running: bool,
 }
@@ -210,8 +212,13 @@ impl Keeping {
 
     async fn go_on_with(&mut self, session: &mut Session) -> Result<Next, ViewsError> {
         let now = Instant::now();
+        let now_ms = self.keeper.shared.clock.now().as_millis_unsigned();
+        for component in &mut self.components {
+            component.follow_clock(now_ms);
+        }
         let is_due = |component: &Component| {
-            !component.is_running && component.due.is_some_and(|due| due <= now)
+            let has_ticked = component.tick_ms.is_some_and(|tick_ms| tick_ms <= now_ms);
+            !component.is_running && (has_ticked || component.due.is_some_and(|due| due <= now))
         };
         let is_read = self.read_at.is_some_and(|at| at.elapsed() <= LOOK_AGAIN);
         if is_read && !self.components.iter().any(is_due) {
@@ -246,7 +253,8 @@ impl Keeping {
             let is_inspected = is_quiet || component.inspected.elapsed() < inspect;
             if !is_changed && component.is_resting() && is_inspected {
                 // All that nothing is to be done of are looked at together.
-                let due = component.next(now, Duration::ZERO, &self.keeper);
+                component.plan(now, Duration::ZERO, &self.keeper);
+                let due = component.due;
                 component.due = due.map(|due| self.quiet.together(now, due));
                 continue;
             }
@@ -283,7 +291,13 @@ impl Keeping {
     /// When something is due next.
     fn next(&self, now: Instant) -> Next {
         let waits = self.components.iter().filter(|one| !one.is_running);
-        let waits = waits.filter_map(|one| Some(one.due?.saturating_duration_since(now)));
+        let now_ms = self.keeper.shared.clock.now().as_millis_unsigned();
+        let waits = waits.flat_map(|one| {
+            let until_due = one.due.map(|due| due.saturating_duration_since(now));
+            let until_tick = one.tick_ms.map(|at_ms| at_ms.saturating_sub(now_ms));
+            [until_due, until_tick.map(Duration::from_millis)]
+        });
+        let waits = waits.flatten();
         Next::In(waits.min().unwrap_or(TICK_MAX).min(TICK_MAX))
     }
 
@@ -321,6 +335,7 @@ impl Keeping {
                 failures: 0,
                 refreshes: 0,
                 due: None,
+                tick_ms: None,
                 inspected: now,
                 is_running: false,
                 pace,
@@ -333,12 +348,13 @@ impl Keeping {
                     component.refreshes = old.refreshes;
                     component.inspected = old.inspected;
                     component.is_running = old.is_running;
-                    component.due = match component.pace == old.pace {
-                        true => old.due,
-                        false => component.next(now, Duration::ZERO, &self.keeper),
-                    };
+                    if component.pace == old.pace {
+                        (component.due, component.tick_ms) = (old.due, old.tick_ms);
+                    } else {
+                        component.plan(now, Duration::ZERO, &self.keeper);
+                    }
                 }
-                None => component.due = component.next(now, Duration::ZERO, &self.keeper),
+                None => component.plan(now, Duration::ZERO, &self.keeper),
             }
             self.components.push(component);
         }
@@ -393,7 +409,7 @@ impl Keeping {
             true => component.failures + 1,
             false => 0,
         };
-        component.due = component.next(Instant::now(), ended.took, &self.keeper);
+        component.plan(Instant::now(), ended.took, &self.keeper);
     }
 }
 
@@ -431,26 +447,28 @@ impl Component {
         !self.is_new && !self.has_clock && self.failures == 0
     }
 
-    /// When it is refreshed next.
-    fn next(&self, now: Instant, took: Duration, keeper: &Keeper) -> Option<Instant> {
+    /// Decides when it is refreshed next.
+    fn plan(&mut self, now: Instant, took: Duration, keeper: &Keeper) {
         let config = &keeper.shared.config;
         if self.failures > 0 {
             let wait = config.retry_after.duration() * 2_u32.saturating_pow(self.failures - 1);
-            return Some(now + wait.min(config.retry_after_max.duration()));
+            self.due = Some(now + wait.min(config.retry_after_max.duration()));
+            self.tick_ms = None;
+            return;
         }
-        let now_ms = keeper.shared.clock.now().as_millis_unsigned();
-        let ticks = self
-            .rhythms
-            .iter()
-            .filter_map(|rhythm| rhythm.after(now_ms));
-        let tick = ticks
-            .min()
-            .map(|at_ms| Duration::from_millis(at_ms - now_ms));
-        let lag = self.pace.wait(took);
-        let wait = match (lag, tick) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        wait.map(|wait| now + wait)
+        self.due = self.pace.wait(took).map(|wait| now + wait);
+        self.tick_ms = self.tick_after(keeper.shared.clock.now().as_millis_unsigned());
+    }
+
+    fn tick_after(&self, now_ms: u64) -> Option<u64> {
+        let ticks = self.rhythms.iter();
+        ticks.filter_map(|rhythm| rhythm.after(now_ms)).min()
+    }
+
+    /// A clock that was set back has ticks before the one that was planned.
+    fn follow_clock(&mut self, now_ms: u64) {
+        if let Some(tick_ms) = self.tick_ms.filter(|tick_ms| *tick_ms > now_ms) {
+            self.tick_ms = self.tick_after(now_ms).or(Some(tick_ms));
+        }
     }
 }

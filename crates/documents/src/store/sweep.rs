@@ -1,4 +1,9 @@
 //! What is kept for a time only goes.
+//!
+//! Rows carry the database's time. It is compared with the earlier of that time and Egret's own: nothing is
+//! deleted because the wall clock of the database's machine has jumped ahead, and Egret's time has not followed.
+
+use std::time::SystemTime;
 
 use egret_postgres::tokio_postgres::{Client, Error as PgError};
 
@@ -9,12 +14,12 @@ const ROWS: i64 = 5_000;
 ///
 /// # Errors
 /// What the server says.
-pub async fn requests(client: &Client, seconds: f64) -> Result<u64, PgError> {
+pub async fn requests(client: &Client, as_of: SystemTime, seconds: f64) -> Result<u64, PgError> {
     let sql = "DELETE FROM egret.document_request WHERE (tenant_id, key) IN (SELECT tenant_id, key FROM egret.document_request \
-         WHERE at < now() - make_interval(secs => $1) LIMIT $2)";
+         WHERE at < least(now(), $3) - make_interval(secs => $1) LIMIT $2)";
     let mut gone = 0;
     loop {
-        let some = client.execute(sql, &[&seconds, &ROWS]).await?;
+        let some = client.execute(sql, &[&seconds, &ROWS, &as_of]).await?;
         gone += some;
         if some < ROWS as u64 {
             return Ok(gone);
@@ -27,16 +32,17 @@ pub async fn requests(client: &Client, seconds: f64) -> Result<u64, PgError> {
 ///
 /// # Errors
 /// What the server says.
-pub async fn feed(client: &Client, seconds: f64) -> Result<(), PgError> {
+pub async fn feed(client: &Client, as_of: SystemTime, seconds: f64) -> Result<(), PgError> {
     let sql = "WITH first AS (SELECT position, at FROM egret.document_feed ORDER BY position LIMIT $2), \
-         young AS (SELECT min(position) AS position FROM first WHERE at >= now() - make_interval(secs => $1)), \
+         young AS (SELECT min(position) AS position FROM first WHERE at >= least(now(), $3) - make_interval(secs => $1)), \
          gone AS (DELETE FROM egret.document_feed WHERE position IN (SELECT first.position FROM first, young \
              WHERE young.position IS NULL OR first.position < young.position) \
              AND position < (SELECT max(position) FROM egret.document_feed) RETURNING position), \
          told AS (UPDATE egret.document_owner SET forgotten = (SELECT max(position) FROM gone) WHERE EXISTS (SELECT FROM gone)) \
          SELECT count(*) FROM gone";
     loop {
-        let gone: i64 = client.query_one(sql, &[&seconds, &ROWS]).await?.get(0);
+        let row = client.query_one(sql, &[&seconds, &ROWS, &as_of]).await?;
+        let gone: i64 = row.get(0);
         if gone < ROWS {
             return Ok(());
         }
@@ -47,12 +53,20 @@ pub async fn feed(client: &Client, seconds: f64) -> Result<(), PgError> {
 ///
 /// # Errors
 /// What the server says.
-pub async fn versions(client: &Client, collection: i32, days: i32) -> Result<(), PgError> {
+pub async fn versions(
+    client: &Client,
+    as_of: SystemTime,
+    collection: i32,
+    days: i32,
+) -> Result<(), PgError> {
     let sql = "DELETE FROM egret.document_version WHERE (tenant_id, collection_id, number, version) IN ( \
              SELECT tenant_id, collection_id, number, version FROM egret.document_version \
-             WHERE collection_id = $1 AND replaced_at < now() - make_interval(days => $2) LIMIT $3)";
+             WHERE collection_id = $1 AND replaced_at < least(now(), $4) - make_interval(days => $2) LIMIT $3)";
     loop {
-        if client.execute(sql, &[&collection, &days, &ROWS]).await? < ROWS as u64 {
+        let gone = client
+            .execute(sql, &[&collection, &days, &ROWS, &as_of])
+            .await?;
+        if gone < ROWS as u64 {
             return Ok(());
         }
     }

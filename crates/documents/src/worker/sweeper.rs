@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use egret_base::Clock;
 use egret_postgres::tokio_postgres::{Client, Row};
@@ -65,14 +66,20 @@ impl Sweeper {
         let client = self.keeper.client().await?;
         client.batch_execute(SETTINGS).await?;
         let config = &self.config;
-        sweep::requests(&client, config.requests_kept.duration().as_secs_f64()).await?;
-        sweep::feed(&client, config.feed_kept.duration().as_secs_f64()).await?;
+        let as_of = UNIX_EPOCH + Duration::from_millis(self.clock.now().as_millis_unsigned());
+        sweep::requests(
+            &client,
+            as_of,
+            config.requests_kept.duration().as_secs_f64(),
+        )
+        .await?;
+        sweep::feed(&client, as_of, config.feed_kept.duration().as_secs_f64()).await?;
         let catalogue = self.keeper.writer.catalogue();
         let mut old = Vec::new();
         for declared in catalogue.iter() {
             let definition = declared.collection.definition();
             if let Some(days) = definition.history.days {
-                sweep::versions(&client, declared.id.0, days.cast_signed()).await?;
+                sweep::versions(&client, as_of, declared.id.0, days.cast_signed()).await?;
             }
             if let Some(days) = definition.retention_days {
                 old.extend(

@@ -19,6 +19,14 @@ fn text(status: Status) -> String {
             format!("{}, up {}", status.version, duration(status.uptime_ms)),
         ),
         (
+            "clock",
+            // Worth a line only while it is held.
+            status
+                .clock
+                .filter(|clock| clock.state != "following")
+                .map_or_else(String::new, |clock| super::clock::line(&clock)),
+        ),
+        (
             "postgres",
             status.postgres.map_or_else(String::new, postgres),
         ),

@@ -52,6 +52,11 @@ impl Home {
         self.run_dir.join("branches")
     }
 
+    /// From which time the next start goes on.
+    pub fn clock(&self) -> PathBuf {
+        self.data_dir.join("clock")
+    }
+
     /// Egret's own metadata.
     pub fn state_db(&self) -> PathBuf {
         self.data_dir.join("state.db")

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use egret_base::lifecycle::{Service, Stack};
-use egret_base::{Clock, Entropy};
+use egret_base::{Clock, Entropy, SteadyClock};
 use egret_branches::{Branches, BranchesConfig, Mounted, Options, VolumeService};
 use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
 use egret_postgres::embedded::check_port;
@@ -22,16 +22,17 @@ use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
     Build, Builder, DEFAULT_TENANT, Deps, Metrics, ProxyAddress, Server, ServerConfig, Tokens,
-    branches_routes, document_routes, installation_routes, outbox_routes, queue_routes,
-    queue_service, series_routes, series_service, view_routes, view_service,
+    branches_routes, clock_routes, document_routes, installation_routes, outbox_routes,
+    queue_routes, queue_service, series_routes, series_service, view_routes, view_service,
 };
 use egret_views::{Options as ViewsOptions, TasksTo, Views, ViewsConfig};
 use serde_json::json;
 
 use self::sections::{
-    branches_section, documents_section, external_section, fixed_section, postgres_section,
-    queue_section, series_section, views_section, volume_section,
+    branches_section, clock_section, documents_section, external_section, fixed_section,
+    postgres_section, queue_section, series_section, views_section, volume_section,
 };
+use super::clock::ClockService;
 use super::{Embedded, Home};
 use crate::configuration::Configuration;
 
@@ -95,6 +96,8 @@ impl Underneath {
 /// Makes the parts.
 pub(super) struct Parts {
     clock: Arc<dyn Clock>,
+    /// The same, with what an operator does to it.
+    steady: Arc<SteadyClock>,
     entropy: Arc<dyn Entropy>,
     metrics: Arc<Metrics>,
     server: ServerConfig,
@@ -106,7 +109,7 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn new(
         configuration: &Configuration,
-        clock: Arc<dyn Clock>,
+        clock: Arc<SteadyClock>,
         entropy: Arc<dyn Entropy>,
     ) -> anyhow::Result<Self> {
         Ok(Self {
@@ -114,9 +117,15 @@ impl Parts {
             server: configuration.section()?,
             proxy: configuration.section()?,
             own_url: configuration.address()?.url.to_string(),
-            clock,
+            clock: clock.clone(),
+            steady: clock,
             entropy,
         })
+    }
+
+    /// What watches the clock.
+    pub(super) fn clock_service(&self) -> ClockService {
+        ClockService::new(self.steady.clone(), &self.metrics)
     }
 
     /// Where the proxy listens.
@@ -352,6 +361,7 @@ impl Parts {
         let of_views = view_service(views.clone(), stopping.clone());
         let series_door = series_routes(series.clone(), monitor, BUILD, self.clock.now());
         server
+            .route(clock_routes(self.steady.clone()))
             .route(queue_routes(queues.clone(), stopping.clone()))
             .route(outbox_routes(outbox.clone()))
             .route(series_door)
@@ -367,6 +377,7 @@ impl Parts {
                 documents.clone(),
             ))
             .route(document_routes(documents.clone(), stopping.clone()))
+            .status("clock", clock_section(self.steady.clone()))
             .status("documents", documents_section(documents))
             .status("series", series_section(series.clone()))
             .status("queue", queue_section(queues.clone()))

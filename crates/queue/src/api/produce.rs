@@ -132,7 +132,6 @@ pub(crate) fn check_attempts(attempts: u32) -> Result<u16, QueueError> {
 /// New tasks of one caller, sorted by partition.
 pub struct Enqueues<'q> {
     queues: &'q Queues,
-    now_ms: u64,
     /// The partition for tasks that may go anywhere: the same for a whole batch, so that one log writes it.
     spread: u64,
     tenant: u32,
@@ -183,7 +182,6 @@ impl<'q> Enqueues<'q> {
         };
         Ok(Self {
             queues,
-            now_ms: queues.inner.clock.now().as_millis_unsigned(),
             spread: spreads.find(is_running).unwrap_or(next),
             tenant: 0,
             parts: (0..count).map(|_| Part::default()).collect(),
@@ -261,6 +259,7 @@ impl<'q> Enqueues<'q> {
             "" => 0,
             key => key_hash(KIND_ORDERING, queue.id, &[key]),
         };
+        check_begin(task)?;
         let unique = match task.unique_key {
             "" => None,
             unique => {
@@ -279,7 +278,8 @@ impl<'q> Enqueues<'q> {
             shard: self.shard(key, unique),
             priority,
             callback: !task.callback_url.is_empty(),
-            run_at_ms: self.run_at(task)?,
+            run_at_ms: task.run_at_ms,
+            delay_ms: task.delay_ms,
             key,
             unique,
             origin: None,
@@ -310,20 +310,6 @@ impl<'q> Enqueues<'q> {
     /// Refuses a task that waits for too many others.
     pub(super) fn check_waits(&self, count: usize) -> Result<(), QueueError> {
         check_many("after", count)
-    }
-
-    fn run_at(&self, task: &NewTask<'_>) -> Result<u64, QueueError> {
-        if task.run_at_ms > 0 && task.delay_ms > 0 {
-            return invalid("run_at_ms", "it is given beside delay_ms: give one of them");
-        }
-        check_span("delay_ms", task.delay_ms)?;
-        if task.run_at_ms > TIME_MAX_MS {
-            return invalid("run_at_ms", format!("{} is out of range", task.run_at_ms));
-        }
-        Ok(match task.delay_ms {
-            0 => task.run_at_ms,
-            delay_ms => self.now_ms + delay_ms,
-        })
     }
 
     /// Hands everything to the partitions; `sink` is told the outcome of each task that was added.
@@ -387,6 +373,18 @@ pub(crate) fn lay_out(
     content::put(bytes, &content);
     item.content = end_of(bytes);
     item
+}
+
+/// Refuses a time to begin at that cannot be meant.
+fn check_begin(task: &NewTask<'_>) -> Result<(), QueueError> {
+    if task.run_at_ms > 0 && task.delay_ms > 0 {
+        return invalid("run_at_ms", "it is given beside delay_ms: give one of them");
+    }
+    check_span("delay_ms", task.delay_ms)?;
+    if task.run_at_ms > TIME_MAX_MS {
+        return invalid("run_at_ms", format!("{} is out of range", task.run_at_ms));
+    }
+    Ok(())
 }
 
 fn check_content(queues: &Queues, task: &NewTask<'_>) -> Result<(), QueueError> {

@@ -17,6 +17,11 @@ pub enum Command<'a> {
         /// Where jitter comes from.
         seed: u64,
     },
+    /// The partition's time becomes another one; what counts elapsed time moves with it.
+    Step {
+        /// By so much; negative: back.
+        by_ms: i64,
+    },
     /// Somebody new drives the partition: leases given from here on differ from all before.
     Epoch {
         /// Higher than any before.
@@ -195,8 +200,10 @@ pub struct Enqueue<'a> {
     pub shard: u16,
     /// 0 to 9.
     pub priority: u8,
-    /// Not before; zero: at once.
+    /// Not before this time of day; zero: at once.
     pub run_at_ms: u64,
+    /// Not before so much of the partition's own time has passed; zero: at once. Only without `run_at_ms`.
+    pub delay_ms: u64,
     /// Hash of its ordering key; zero: none.
     pub key: u128,
     /// Hash of its unique key, and for how long it is remembered from now.

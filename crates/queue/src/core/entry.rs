@@ -96,13 +96,15 @@ pub mod flag {
     pub const IS_CALLBACK: u8 = 32;
     /// It was completed with attachments, which are files to be deleted with it.
     pub const ATTACHED: u8 = 64;
+    /// While it waits or is delayed: `at_ms` is a time of day, which does not move with the clock.
+    pub const RUN_AT: u8 = 128;
 }
 
 /// The index entry of a task.
 ///
 /// | `state` | `at_ms` | `token` | `started_ms` |
 /// |---|---|---|---|
-/// | waiting | created | – | tasks it still waits for |
+/// | waiting | not before; 0: at once | – | tasks it still waits for |
 /// | delayed | due | – | – |
 /// | ready | since when | – | – |
 /// | leased | end of the lease | the lease's token | start of the attempt |

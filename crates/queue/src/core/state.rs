@@ -1,8 +1,9 @@
 //! One partition's tasks: everything known of them but their payloads and results.
 //!
 //! The parts of the machine are below: `rows` and `index` (what it keeps, and how it finds it), `moves`
-//! (from state to state), `lease` (handing out and taking back), `time` (what is due), `admin` (what
-//! people ask for), `chain` (tasks that wait for others), `schedule`, and `look`.
+//! (from state to state), `lease` (handing out and taking back), `time` (what is due), `step` (the time
+//! becomes another one), `admin` (what people ask for), `chain` (tasks that wait for others), `schedule`,
+//! and `look`.
 
 mod admin;
 mod census;
@@ -14,6 +15,7 @@ mod look;
 mod moves;
 mod rows;
 mod schedule;
+mod step;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,6 +144,7 @@ impl State {
     pub fn apply(&mut self, seq: u64, command: &Command<'_>) -> Result<(), Refusal> {
         match command {
             Command::Clock { now_ms, seed } => self.set_clock(*now_ms, *seed),
+            Command::Step { by_ms } => self.step_clock(*by_ms),
             Command::Epoch {
                 epoch,
                 instance,
@@ -208,7 +211,7 @@ impl State {
         Ok(())
     }
 
-    /// Sets time and chance for what follows. Time does not go back.
+    /// Sets time and chance for what follows. Time goes back by [`State::step_clock`] alone.
     pub fn set_clock(&mut self, now_ms: u64, seed: u64) {
         self.now_ms = self.now_ms.max(now_ms);
         self.seed = seed;
@@ -291,7 +294,15 @@ impl State {
         if task.callback {
             flags |= flag::CALLBACK;
         }
-        let state = match (task.after.is_empty(), task.run_at_ms > self.now_ms) {
+        if task.run_at_ms > 0 {
+            flags |= flag::RUN_AT;
+        }
+        let begin_ms = if task.delay_ms > 0 {
+            self.now_ms.saturating_add(task.delay_ms)
+        } else {
+            task.run_at_ms
+        };
+        let state = match (task.after.is_empty(), begin_ms > self.now_ms) {
             (false, _) => TaskState::Waiting,
             (true, true) => TaskState::Delayed,
             (true, false) => TaskState::Ready,
@@ -301,7 +312,7 @@ impl State {
             record: seq,
             created_ms: made.created_ms,
             // When a task that waits for others may begin at the earliest.
-            at_ms: task.run_at_ms,
+            at_ms: begin_ms,
             queue: task.queue,
             lane,
             options,
@@ -318,7 +329,7 @@ impl State {
                 self.enter(place, state);
                 self.wait_for(place, task.after);
             }
-            TaskState::Delayed => self.delay(place, task.run_at_ms),
+            TaskState::Delayed => self.delay(place, begin_ms),
             _ => self.make_ready(place, Turn::Last),
         }
         made

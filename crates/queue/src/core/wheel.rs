@@ -225,6 +225,20 @@ impl Wheel {
         level as usize * SLOTS + digit as usize
     }
 
+    /// The rows that wait, those that are due at the same time in their order.
+    pub fn waiting<R: Timed>(&self, rows: &Slab<R>) -> Vec<Place> {
+        let mut waiting = Vec::with_capacity(usize::try_from(self.len).unwrap_or(0));
+        // Of those that are due at the same time, the first ones have moved to finer slots.
+        for head in &self.ends[..ALL_SLOTS] {
+            let mut place = *head;
+            while place != NOWHERE && slot_named(place).is_none() {
+                waiting.push(place);
+                place = rows.get(place).links().next;
+            }
+        }
+        waiting
+    }
+
     /// What a snapshot must keep beside the rows: the time, the ends of slots, and [`Wheel::len`].
     pub fn parts(&self) -> (u64, &[Place]) {
         (self.now_ms, &self.ends[..])

@@ -41,6 +41,7 @@ mod kind {
     pub const TICK: u8 = 23;
     pub const COMPLETE_ATTACHED: u8 = 24;
     pub const CHAIN: u8 = 25;
+    pub const STEP: u8 = 26;
 }
 
 /// Which optional parts a task has, as a number of any length. A part that is not known here cannot be
@@ -54,7 +55,8 @@ mod part {
     pub const CALLBACK: u64 = 32;
     pub const AFTER: u64 = 64;
     pub const ORIGIN: u64 = 128;
-    pub const ALL: u64 = 255;
+    pub const DELAY: u64 = 256;
+    pub const ALL: u64 = 511;
 }
 
 /// Reads a record.
@@ -68,6 +70,9 @@ pub fn decode(record: &[u8]) -> Result<Command<'_>, Malformed> {
         kind::CLOCK => Command::Clock {
             now_ms: from.u64()?,
             seed: from.u64()?,
+        },
+        kind::STEP => Command::Step {
+            by_ms: from.u64()?.cast_signed(),
         },
         kind::EPOCH => Command::Epoch {
             epoch: from.u32()?,
@@ -219,6 +224,9 @@ fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, Malformed> {
     }
     if has(part::RUN_AT) {
         task.run_at_ms = from.varint()?;
+    }
+    if has(part::DELAY) {
+        task.delay_ms = from.varint()?;
     }
     if has(part::KEY) {
         task.key = from.u128()?;

@@ -222,6 +222,18 @@ impl Dispatcher {
         }
     }
 
+    /// The partition's time moves by so much, and with it what is waited for here.
+    pub fn step(&mut self, by_ms: i64) {
+        let again = std::mem::take(&mut self.again).into_iter();
+        let shift = |ms: u64| ms.saturating_add_signed(by_ms);
+        self.again = again.map(|(at_ms, queue)| (shift(at_ms), queue)).collect();
+        for (_, waiting) in &mut self.late {
+            for claimed in waiting {
+                claimed.until_ms = shift(claimed.until_ms);
+            }
+        }
+    }
+
     /// When something can be handed out without anybody asking, in Unix milliseconds.
     pub fn next_due_ms(&self) -> Option<u64> {
         let again = self.again.first().map(|(at_ms, _)| *at_ms);

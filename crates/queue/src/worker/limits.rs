@@ -7,6 +7,10 @@ use std::sync::Mutex;
 use crate::api::lock;
 use crate::model::QueueSettings;
 
+/// How far the times of two partitions may be apart. A rate that was refilled later than that was refilled
+/// before the clock went back.
+const SKEW_MAX_MS: u64 = 10_000;
+
 /// What is known of a queue with limits.
 #[derive(Debug, Default)]
 struct Known {
@@ -48,6 +52,9 @@ impl Known {
         if self.at_ms == 0 {
             // After a start nothing is known of the time before: no more than one at once.
             (self.tokens, self.at_ms) = (1.0, now_ms);
+        }
+        if self.at_ms > now_ms + SKEW_MAX_MS {
+            self.at_ms = now_ms;
         }
         let passed = now_ms.saturating_sub(self.at_ms) as f64 / 1e3;
         self.tokens = (self.tokens + passed * settings.rate_per_second).min(burst);

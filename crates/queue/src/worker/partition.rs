@@ -7,6 +7,7 @@
 pub mod driven;
 mod intake;
 mod items;
+mod step;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -252,6 +253,9 @@ impl<L: Log + 'static> Partition<L> {
     /// How long nothing need be done when nothing comes.
     fn pause(&mut self) -> Duration {
         let now = self.time.now().as_millis_unsigned();
+        if self.time.is_step_due() {
+            return Duration::ZERO;
+        }
         let due = self.state.next_due_ms().into_iter();
         let due = due.chain(self.dispatcher.next_due_ms());
         let due = due.chain(self.ticks.next_due_ms(&self.state)).min();
@@ -289,6 +293,10 @@ impl<L: Log + 'static> Partition<L> {
             now,
             seed,
         };
+        if let Some(step) = self.time.take_step() {
+            let (ticks, dispatcher) = (&mut self.ticks, &mut self.dispatcher);
+            step::step_clock(&mut turn, step, ticks, dispatcher, &*self.shared.read);
+        }
         // Before anything else, so that a schedule that changes has made what it had to make.
         let room = intake.room_for_ticks(&self.limits.tasks.all, turn.state.len());
         self.ticks.run(&mut turn, &room, &*self.shared.read);

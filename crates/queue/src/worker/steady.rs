@@ -1,33 +1,55 @@
-//! A partition's time: that of the wall clock, but it never goes back and never stands still.
+//! A partition's time. It goes by the program's clock, and counts by itself what has elapsed.
 //!
-//! When the wall clock is set back, a partition's time goes on by itself, a little slower, until the wall
-//! clock has come up with it: what is due is neither early nor kept waiting for as long as the clock was set
-//! back. Also after a start it goes on from the last time in the log.
+//! The program's clock follows the wall clock within bounds (see `egret_base::clock::model`), so that the two
+//! agree but for moments. They part when an operator releases the clock, and at a start after which the
+//! program's clock is behind the partition's last time. The partition then makes one *step*: its time
+//! becomes that of the clock, and what counts elapsed time moves with it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::{Clock, Timestamp};
 
-/// Of so many parts of the time that passes, one is left out while the wall clock is behind.
+/// While the program's clock is a little behind, one of so many parts of the elapsed time is left out.
 const SLOWER: u32 = 8;
+
+/// A difference that is followed without a step.
+const STEP_MIN: Duration = Duration::from_secs(1);
+
+/// Readings that took longer than this are not of one moment.
+const READING_MAX: Duration = Duration::from_millis(10);
+
+/// Attempts at a reading of one moment.
+const READINGS_MAX: usize = 8;
 
 /// See the module.
 pub(crate) struct Steady {
     clock: Arc<dyn Clock>,
-    /// The last time told, since 1970. Finer than a timestamp: what is cut off would add up.
-    told: Duration,
+    /// The last time given out, since 1970. Finer than a timestamp: what is cut off would add up.
+    last: Duration,
     /// When that was.
     running: Duration,
+    /// By how many milliseconds the time must move to be that of the clock again; zero: not at all.
+    step_ms: i64,
+}
+
+/// A partition's time becomes another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockStep {
+    /// By so many milliseconds; negative: back.
+    pub by_ms: i64,
+    /// The time after it.
+    pub now: Timestamp,
 }
 
 impl Steady {
-    /// Goes on from a time in Unix milliseconds, unless the wall clock is ahead of it.
+    /// Goes on from a time in Unix milliseconds.
     pub fn new(clock: Arc<dyn Clock>, from_ms: u64) -> Self {
         Self {
             running: clock.running(),
             clock,
-            told: Duration::from_millis(from_ms),
+            last: Duration::from_millis(from_ms),
+            step_ms: 0,
         }
     }
 
@@ -36,15 +58,64 @@ impl Steady {
         self.clock.clone()
     }
 
-    /// The time now.
+    /// The time now, before a step that is due. It does not go back.
     pub fn now(&mut self) -> Timestamp {
-        let running = self.clock.running();
-        let passed = running.saturating_sub(self.running);
-        let wall = self.clock.now().since(Timestamp::from_micros(0));
-        self.told = wall.max(self.told + (passed - passed / SLOWER));
+        let (running, clock) = self.read_clock();
+        let elapsed = running.saturating_sub(self.running);
         self.running = running;
-        Timestamp::from_micros(i64::try_from(self.told.as_micros()).unwrap_or(i64::MAX))
+        let expected = self.last + elapsed;
+        self.step_ms = 0;
+        self.last = if clock.abs_diff(expected) > STEP_MIN {
+            let ms = i64::try_from(clock.abs_diff(expected).as_millis()).unwrap_or(i64::MAX);
+            self.step_ms = if clock > expected { ms } else { -ms };
+            expected
+        } else {
+            clock.max(expected - elapsed / SLOWER)
+        };
+        timestamp(self.last)
     }
+
+    /// Reads what has elapsed and the time at one moment: a pause of the thread in between would look like
+    /// another time.
+    fn read_clock(&self) -> (Duration, Duration) {
+        let mut running = self.clock.running();
+        let mut attempts = 0;
+        loop {
+            let clock = self.clock.now().since(Timestamp::from_micros(0));
+            let before = std::mem::replace(&mut running, self.clock.running());
+            attempts += 1;
+            if running.saturating_sub(before) <= READING_MAX || attempts >= READINGS_MAX {
+                return (running, clock);
+            }
+        }
+    }
+
+    /// Whether [`Steady::take_step`] has a step to make.
+    pub fn is_step_due(&self) -> bool {
+        self.step_ms != 0
+    }
+
+    /// Makes the step that [`Steady::now`] has found to be due.
+    pub fn take_step(&mut self) -> Option<ClockStep> {
+        let by_ms = std::mem::take(&mut self.step_ms);
+        if by_ms == 0 {
+            return None;
+        }
+        let by = Duration::from_millis(by_ms.unsigned_abs());
+        self.last = if by_ms > 0 {
+            self.last + by
+        } else {
+            self.last.saturating_sub(by)
+        };
+        Some(ClockStep {
+            by_ms,
+            now: timestamp(self.last),
+        })
+    }
+}
+
+fn timestamp(since_1970: Duration) -> Timestamp {
+    Timestamp::from_micros(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

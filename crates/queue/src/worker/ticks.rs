@@ -9,7 +9,7 @@ use super::partition::ReadRecord;
 use super::turn::Turn;
 use crate::api::schedules::{Description, Missed};
 use crate::core::command::Command;
-use crate::core::state::State;
+use crate::core::state::{Schedule, State};
 use crate::error::QueueError;
 use crate::store::{content, record};
 
@@ -35,6 +35,9 @@ const RECORD_BYTES_MAX: usize = 64;
 
 /// Expressions kept ready. One is some kilobytes, as it has a byte for each year.
 const RHYTHMS_MAX: usize = 512;
+
+/// See [`Ticks::step`].
+const DAY_MS: i64 = 86_400_000;
 
 /// How long to wait before something is tried again, in milliseconds.
 const RETRY_MS: u64 = 1_000;
@@ -125,6 +128,15 @@ struct Come {
     tick_ms: u64,
 }
 
+fn schedule_tick(tenant: &str, name: &str, schedule: &Schedule) -> Come {
+    Come {
+        tenant: tenant.to_owned(),
+        name: name.to_owned(),
+        record: schedule.record,
+        tick_ms: schedule.next_ms,
+    }
+}
+
 impl Ticks {
     /// When the next tick is to be dealt with, in Unix milliseconds.
     pub fn next_due_ms(&self, state: &State) -> Option<u64> {
@@ -140,6 +152,48 @@ impl Ticks {
     pub fn are_due(&self, state: &State, now_ms: u64) -> bool {
         let due_ms = self.next_due_ms(state);
         due_ms.is_some_and(|due_ms| due_ms <= now_ms)
+    }
+
+    /// The time has moved by so much. Where it has gone back by more than a day, schedules tick again from the
+    /// present time on, as their next tick may be years ahead; by less, ticks that have come do not come again.
+    pub fn step(&mut self, turn: &mut Turn<'_>, by_ms: i64, read: &ReadRecord) {
+        let now_ms = turn.now.as_millis_unsigned();
+        self.able_ms = self.able_ms.map(|able_ms| able_ms.min(now_ms));
+        self.missed_until_ms = self.missed_until_ms.min(now_ms);
+        self.rest_until_ms = self.rest_until_ms.min(now_ms);
+        for aside in self.aside.values_mut() {
+            aside.since_ms = aside.since_ms.min(now_ms);
+            aside.again_ms = aside.again_ms.min(now_ms);
+        }
+        if by_ms > -DAY_MS {
+            return;
+        }
+        let known = turn.state.ticks();
+        let known: Vec<Come> = known
+            .map(|(tenant, name, it)| schedule_tick(tenant, name, it))
+            .collect();
+        for Come {
+            tenant,
+            name,
+            record,
+            tick_ms,
+        } in known
+        {
+            if let Err(error) = self.learn(record, read) {
+                tracing::warn!(name, tenant, %error, "a schedule cannot be read and ticks as before the clock went back");
+                continue;
+            }
+            let next_ms = tick_after(&self.rhythms[&record].0, now_ms);
+            if next_ms < tick_ms {
+                let paused = turn.run(&Command::PauseSchedule {
+                    tenant: &tenant,
+                    name: &name,
+                    paused: false,
+                    next_ms,
+                });
+                debug_assert!(paused.is_ok(), "the schedule was just there");
+            }
+        }
     }
 
     /// Makes the tasks of ticks that have come, as many as there is room for. What does not fit is made
@@ -198,12 +252,7 @@ impl Ticks {
         let come = turn.state.ticks();
         let come = come.take_while(|(_, _, schedule)| schedule.next_ms <= now_ms);
         let come = come.filter(|(_, _, schedule)| !self.aside.contains_key(&schedule.record));
-        let come = come.map(|(tenant, name, schedule)| Come {
-            tenant: tenant.to_owned(),
-            name: name.to_owned(),
-            record: schedule.record,
-            tick_ms: schedule.next_ms,
-        });
+        let come = come.map(|(tenant, name, schedule)| schedule_tick(tenant, name, schedule));
         come.take(TURN_SCHEDULES_MAX).collect()
     }
 

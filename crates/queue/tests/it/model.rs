@@ -48,6 +48,8 @@ pub struct Task {
     /// Not before, while it waits; due, while delayed; end of the lease, while leased; else since when
     /// it has been in its state.
     pub at_ms: u64,
+    /// While it waits or is delayed: whether `at_ms` is a time of day.
+    pub run_at: bool,
     /// Which of those that are due at the same time was put off first.
     pub put_off: u64,
     pub attempts: u16,
@@ -160,6 +162,7 @@ impl Model {
     ) -> Result<Answer, Refusal> {
         match command {
             Command::Clock { now_ms, .. } => self.now_ms = self.now_ms.max(*now_ms),
+            Command::Step { by_ms } => self.step_clock(*by_ms),
             Command::Epoch {
                 epoch,
                 instance,

@@ -114,6 +114,7 @@ impl Parts {
             shard: self.small[1] as u16,
             priority: (self.small[2] % 10) as u8,
             run_at_ms: self.numbers[0],
+            delay_ms: self.numbers[2],
             key: self.keys[0],
             unique: self.unique.then_some((self.keys[1], self.numbers[1])),
             origin: self.yes[1].then_some((self.keys[0], self.numbers[2])),
@@ -138,6 +139,9 @@ impl Parts {
         let how = [Defer::Nack, Defer::Snooze, Defer::Release][count as usize % 3];
         let mut all = vec![
             Command::Clock { now_ms, seed },
+            Command::Step {
+                by_ms: seed.cast_signed(),
+            },
             Command::Epoch {
                 epoch,
                 instance: count as u16,

@@ -4,6 +4,7 @@ use egret_base::lifecycle::BoxFuture;
 use egret_base::{Clock, Timestamp};
 
 use crate::core::rules::NewSample;
+use crate::core::schedule::Schedule;
 use crate::model::TimeMs;
 
 /// What became of samples that were appended.
@@ -38,13 +39,21 @@ pub(super) fn timestamp(time: TimeMs) -> Timestamp {
     Timestamp::from_micros(time.saturating_mul(1_000))
 }
 
-/// Waits until a time of the clock; at most an hour, so that a clock that is set is noticed.
-pub(super) async fn wait_until(clock: &dyn Clock, at: TimeMs) {
+/// How often the clock is looked at while something waits for it, as an operator may set it.
+const LOOK_INTERVAL_MS: u64 = 10_000;
+
+/// Waits until a time of a schedule, and returns it. A clock that was set back far leaves that time too far
+/// ahead: it is the schedule's first time from there on then.
+pub(super) async fn wait_until(clock: &dyn Clock, schedule: &Schedule, mut at: TimeMs) -> TimeMs {
     loop {
-        let left = at - now_ms(clock);
-        let Ok(left @ 1..) = u64::try_from(left) else {
-            return;
+        let now = now_ms(clock);
+        if at - now > 2 * schedule.interval_ms() {
+            at = schedule.first(now);
+        }
+        let Ok(left @ 1..) = u64::try_from(at - now) else {
+            return at;
         };
-        tokio::time::sleep(std::time::Duration::from_millis(left.min(3_600_000))).await;
+        let pause = left.min(LOOK_INTERVAL_MS);
+        tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
     }
 }

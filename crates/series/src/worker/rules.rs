@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use egret_base::{Clock, Coded, Kind};
 use tokio::sync::{Semaphore, watch};
@@ -319,7 +320,7 @@ async fn run(inner: Arc<Inner>, group: Arc<Mutex<Group>>, mut stopped: watch::Re
     let mut missed = 0;
     loop {
         tokio::select! {
-            () = wait_until(&*inner.clock, at) => {}
+            due = wait_until(&*inner.clock, &schedule, at) => at = due,
             _ = stopped.changed() => return,
         }
         let permit = inner.permits.acquire().await;
@@ -336,8 +337,8 @@ async fn run(inner: Arc<Inner>, group: Arc<Mutex<Group>>, mut stopped: watch::Re
 async fn tell_ended_again(inner: Arc<Inner>) {
     let mut are_left = true;
     while are_left {
-        let at = now_ms(&*inner.clock) + inner.options.resend_ms;
-        wait_until(&*inner.clock, at).await;
+        let resend_ms = u64::try_from(inner.options.resend_ms).unwrap_or(0);
+        tokio::time::sleep(Duration::from_millis(resend_ms)).await;
         are_left = inner.tell_ended().await;
     }
 }

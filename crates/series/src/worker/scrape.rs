@@ -328,7 +328,7 @@ impl Scraping {
         let mut at = schedule.first(now_ms(&*self.inner.clock));
         loop {
             tokio::select! {
-                () = wait_until(&*self.inner.clock, at) => {}
+                due = wait_until(&*self.inner.clock, &schedule, at) => at = due,
                 _ = stopped.changed() => return self.intake,
             }
             self = self.scrape(at).await;

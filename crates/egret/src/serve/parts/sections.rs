@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egret_base::SteadyClock;
+use egret_base::clock::model::ClockState;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_branches::Branches;
 use egret_documents::{Documents, Standing};
@@ -26,6 +28,23 @@ pub(super) fn fixed_section(value: Value) -> StatusSection {
     Arc::new(move || {
         let value = value.clone();
         Box::pin(async move { value })
+    })
+}
+
+pub(super) fn clock_section(clock: Arc<SteadyClock>) -> StatusSection {
+    Arc::new(move || {
+        let status = clock.status();
+        let state = match status.state {
+            ClockState::Following => "following",
+            ClockState::Held => "held",
+        };
+        let section = json!({
+            "state": state,
+            "accepted_at": status.accepted,
+            "wall_at": status.wall,
+            "offset_ms": status.offset_us / 1_000,
+        });
+        Box::pin(async move { section })
     })
 }
 

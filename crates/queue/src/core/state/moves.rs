@@ -44,6 +44,7 @@ impl State {
     pub(super) fn make_ready(&mut self, place: Place, turn: Turn) {
         let entry = self.entries.get_mut(place);
         entry.at_ms = self.now_ms;
+        entry.clear(flag::RUN_AT);
         let (lane, held) = (entry.lane, entry.has(flag::HOLDS_KEY));
         if held || turn == Turn::First {
             lanes::push_front(&mut self.lanes, &mut self.entries, lane, place);

@@ -14,6 +14,10 @@ pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&now_ms.to_le_bytes());
             out.extend_from_slice(&seed.to_le_bytes());
         }
+        Command::Step { by_ms } => {
+            out.push(kind::STEP);
+            out.extend_from_slice(&by_ms.to_le_bytes());
+        }
         Command::Epoch {
             epoch,
             instance,
@@ -213,6 +217,7 @@ fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
     let mut note = |bit: u64, there: bool| parts |= if there { bit } else { 0 };
     let has_options = task.options != TaskOptions::default();
     note(part::RUN_AT, task.run_at_ms > 0);
+    note(part::DELAY, task.delay_ms > 0);
     note(part::KEY, task.key != 0);
     note(part::UNIQUE, task.unique.is_some());
     note(part::ORIGIN, task.origin.is_some());
@@ -226,6 +231,9 @@ fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
     put_varint(out, u64::from(task.queue));
     if task.run_at_ms > 0 {
         put_varint(out, task.run_at_ms);
+    }
+    if task.delay_ms > 0 {
+        put_varint(out, task.delay_ms);
     }
     if task.key != 0 {
         out.extend_from_slice(&task.key.to_le_bytes());

@@ -22,6 +22,7 @@ fn batch(tenant: u32, items: usize) -> Submission {
         priority: 0,
         callback: false,
         run_at_ms: 0,
+        delay_ms: 0,
         key: 0,
         unique: None,
         origin: None,

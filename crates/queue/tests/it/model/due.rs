@@ -7,6 +7,34 @@ use egret_queue::model::{AttemptEnd, TaskState};
 use super::{Answer, Model};
 
 impl Model {
+    /// The time is another one: as much is left of everything as before, but for what has a time of day.
+    pub(super) fn step_clock(&mut self, by_ms: i64) {
+        let shift = |ms: &mut u64| {
+            if *ms > 0 && *ms < u64::MAX {
+                *ms = ms.saturating_add_signed(by_ms).max(1);
+            }
+        };
+        shift(&mut self.now_ms);
+        shift(&mut self.grace_until_ms);
+        let mut tasks: Vec<_> = self.tasks.values_mut().collect();
+        tasks.sort_by_key(|task| (task.at_ms, task.put_off));
+        for task in tasks {
+            self.put_off += 1;
+            task.put_off = self.put_off;
+            if !task.run_at {
+                shift(&mut task.at_ms);
+            }
+            shift(&mut task.started_ms);
+            for past in &mut task.pasts {
+                shift(&mut past.started_ms);
+                shift(&mut past.ended_ms);
+            }
+        }
+        self.uniques
+            .values_mut()
+            .for_each(|(_, until_ms)| shift(until_ms));
+    }
+
     /// Judges what the core has done of what is due, by what it tells of it.
     pub(super) fn advance(&mut self, answer: &Result<Answer, Refusal>, after: &State) -> Answer {
         let Ok(Answer::More(more)) = answer else {

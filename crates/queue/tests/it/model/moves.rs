@@ -40,7 +40,11 @@ impl Model {
         let mut waits: Vec<TaskId> = chunks.iter().map(|id| TaskId::from_bytes(*id)).collect();
         waits.sort();
         waits.dedup();
-        let is_plain = waits.is_empty() && new.run_at_ms <= self.now_ms;
+        let begin_ms = match new.delay_ms {
+            0 => new.run_at_ms,
+            delay_ms => self.now_ms + delay_ms,
+        };
+        let is_plain = waits.is_empty() && begin_ms <= self.now_ms;
         let task = Task {
             this,
             queue: new.queue,
@@ -53,7 +57,8 @@ impl Model {
             record: seq,
             state: TaskState::Waiting,
             moves: 0,
-            at_ms: new.run_at_ms,
+            at_ms: begin_ms,
+            run_at: new.run_at_ms > 0,
             put_off: 0,
             attempts: 0,
             token: 0,
@@ -72,8 +77,8 @@ impl Model {
         if !waits.is_empty() {
             self.enter(this.number, TaskState::Waiting);
             self.ask_about(this, &waits);
-        } else if new.run_at_ms > self.now_ms {
-            self.delay(this.number, new.run_at_ms);
+        } else if begin_ms > self.now_ms {
+            self.delay(this.number, begin_ms);
         } else {
             self.make_ready(this.number, false);
         }
@@ -93,6 +98,7 @@ impl Model {
     pub(super) fn enter(&mut self, number: u64, state: TaskState) {
         let task = self.tasks.get_mut(&number).expect("a task that moves");
         (task.state, task.moves) = (state, task.moves + 1);
+        task.run_at &= matches!(state, TaskState::Waiting | TaskState::Delayed);
         let list = self.lists.entry((task.queue, state)).or_default();
         list.push(number);
         self.note(number, Some(state));

@@ -77,8 +77,22 @@ impl World {
             930..970 => self.schedule(at),
             970..990 => self.look(at),
             990..993 => self.begin_epoch(at),
+            993..996 => self.step_clock(at),
             _ => self.change_queues(at),
         }
+    }
+
+    /// The clock of a partition is another one, by milliseconds or by weeks.
+    fn step_clock(&mut self, at: usize) {
+        let bits = self.chance.below(31);
+        let by_ms = 1 + self.chance.below(1 << bits).cast_signed();
+        let by_ms = if self.chance.percent(50) {
+            by_ms
+        } else {
+            -by_ms
+        };
+        let stepped = self.sides[at].run(&Command::Step { by_ms });
+        stepped.expect("a step is not refused");
     }
 
     fn some_queue(&mut self) -> u32 {
@@ -107,6 +121,10 @@ impl World {
             7..9 => now_ms + one_of(chance, &[1, 7, 7, 7, 200]),
             _ => now_ms + chance.below(1 << 20),
         };
+        let delay_ms = match run_at_ms == 0 && chance.percent(40) {
+            true => one_of(chance, &[1, 7, 200, 1 << 20]),
+            false => 0,
+        };
         let hash = u128::from(queue) << 64;
         Enqueue {
             queue,
@@ -114,6 +132,7 @@ impl World {
             shard: (((at as u64) << SHARD_BITS).div_ceil(count) + chance.below(width)) as u16,
             priority: one_of(chance, &[0, 3, 5, 5, 5, 9]),
             run_at_ms,
+            delay_ms,
             key: match chance.below(3) {
                 0 => 0,
                 _ => hash | u128::from(1 + chance.below(3)),
@@ -242,6 +261,7 @@ impl World {
                     unique: None,
                     origin: None,
                     run_at_ms: 0,
+                    delay_ms: 0,
                     ..task
                 };
                 let put = PutSchedule {

@@ -1,0 +1,59 @@
+//! `egret clock …`: how Egret's time follows the machine's, and accepting a wall clock that has jumped.
+
+use serde_json::json;
+
+use crate::answers::{Clock, ClockRelease};
+use crate::api::Api;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::{Output, duration, facts};
+
+pub(crate) async fn run(command: cli::Clock, api: &Api, output: Output) -> Result<(), Failure> {
+    match command {
+        cli::Clock::Show => {
+            let answer = api.get(&["clock"], &[]).await?;
+            output.answer(&answer, show)
+        }
+        cli::Clock::Release => {
+            let answer = api.post(&["clock", "release"], json!({})).await?;
+            output.answer(&answer, |release: ClockRelease| {
+                format!(
+                    "the wall clock is accepted: Egret's time has moved by {}\n\n{}",
+                    signed(release.moved_ms),
+                    show(release.clock)
+                )
+            })
+        }
+    }
+}
+
+fn show(clock: Clock) -> String {
+    let (accepted, offset) = (clock.accepted_at.to_string(), offset(clock.offset_ms));
+    facts(&[
+        ("state", clock.state),
+        ("egret's time", accepted),
+        ("wall clock", format!("{}, {offset}", clock.wall_at)),
+    ])
+}
+
+/// One line for `egret status`.
+pub(crate) fn line(clock: &Clock) -> String {
+    let offset = offset(clock.offset_ms);
+    format!("{}, the wall clock is {offset}", clock.state)
+}
+
+fn offset(offset_ms: i64) -> String {
+    let by = duration(offset_ms.unsigned_abs());
+    if offset_ms == 0 {
+        "in step".to_owned()
+    } else if offset_ms > 0 {
+        format!("{by} ahead")
+    } else {
+        format!("{by} behind")
+    }
+}
+
+fn signed(ms: i64) -> String {
+    let sign = if ms < 0 { "-" } else { "" };
+    format!("{sign}{}", duration(ms.unsigned_abs()))
+}

@@ -1,0 +1,194 @@
+//! The clock of the program: opened before everything that takes its time from it, watched while Egret
+//! runs, and kept for the next start.
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use egret_base::SteadyClock;
+use egret_base::clock::ClockStatus;
+use egret_base::clock::model::{ClockPolicy, ClockState};
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::settings::Span;
+use egret_server::Metrics;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+egret_base::settings! {
+    /// Settings of the clock that everything in Egret goes by.
+    pub struct ClockConfig in "clock" {
+        /// How far the machine's wall clock may jump, while Egret runs or between two of its runs on one boot
+        /// of the machine, and still be followed. Over it Egret's time is held: it goes on by what has
+        /// elapsed until the wall clock is set right or `egret clock release` accepts it. Several jumps
+        /// within an hour count together.
+        jump_max: Span = Span::secs(300),
+        /// How far the wall clock may be ahead of Egret's last stop at the first start after a boot of the
+        /// machine; over it Egret's time is held likewise.
+        start_jump_max: Span = Span::secs(31 * 86_400),
+    }
+}
+
+/// How often the wall clock is looked at when nothing else asks for the time.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Looks at the clock between two writes of its record.
+const LOOKS_BETWEEN_SAVES: u32 = 60;
+
+/// Opens the clock; what is wrong with its record is logged.
+pub(super) fn open(path: &Path, config: &ClockConfig) -> SteadyClock {
+    let policy = ClockPolicy {
+        jump_max: config.jump_max.duration(),
+        start_jump_max: config.start_jump_max.duration(),
+    };
+    let (clock, problems) = SteadyClock::open(path, policy);
+    for error in problems {
+        tracing::warn!(%error, "the clock's record is not usable: a wrong wall clock may go unnoticed at this start or the next");
+    }
+    clock
+}
+
+#[derive(Clone, Default)]
+struct ClockMetrics {
+    offset: Gauge<f64, AtomicU64>,
+    held: Gauge,
+}
+
+/// Watches the clock: see the module.
+pub(super) struct ClockService {
+    clock: Arc<SteadyClock>,
+    metrics: ClockMetrics,
+    stopping: watch::Sender<bool>,
+    watching: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl ClockService {
+    pub(super) fn new(clock: Arc<SteadyClock>, metrics: &Metrics) -> Self {
+        let of_clock = ClockMetrics::default();
+        metrics.register(|registry| {
+            registry.register(
+                "egret_clock_offset_seconds",
+                "By how much the wall clock is ahead of Egret's time",
+                of_clock.offset.clone(),
+            );
+            registry.register(
+                "egret_clock_held",
+                "Whether Egret's time is held because the wall clock has jumped: 1 or 0",
+                of_clock.held.clone(),
+            );
+        });
+        Self {
+            clock,
+            metrics: of_clock,
+            stopping: watch::Sender::new(false),
+            watching: Mutex::default(),
+        }
+    }
+}
+
+/// Logs the beginning and the end of a hold, once each.
+fn report(was: ClockState, status: &ClockStatus) {
+    let offset_seconds = status.offset_us as f64 / 1e6;
+    match (was, status.state) {
+        (ClockState::Following, ClockState::Held) => tracing::warn!(
+            wall = %status.wall,
+            accepted = %status.accepted,
+            offset_seconds,
+            "the wall clock has jumped, Egret's time is held: set the wall clock right, or accept it with `egret clock release`"
+        ),
+        (ClockState::Held, ClockState::Following) => tracing::info!(
+            accepted = %status.accepted,
+            "Egret's time follows the wall clock again"
+        ),
+        _ => {}
+    }
+}
+
+async fn run_watch(
+    clock: Arc<SteadyClock>,
+    metrics: ClockMetrics,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut interval = tokio::time::interval(WATCH_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut was = ClockState::Following;
+    let (mut looks, mut can_save) = (0, true);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            _ = stopping.changed() => return,
+        }
+        let status = clock.status();
+        metrics.offset.set(status.offset_us as f64 / 1e6);
+        metrics
+            .held
+            .set(i64::from(status.state == ClockState::Held));
+        report(was, &status);
+        was = status.state;
+        looks += 1;
+        if looks % LOOKS_BETWEEN_SAVES == 0 {
+            can_save = save(&clock, can_save).await;
+        }
+    }
+}
+
+/// Writes the clock's record; a lasting failure is logged once. Returns whether it could.
+async fn save(clock: &Arc<SteadyClock>, could_save: bool) -> bool {
+    let saved = {
+        let clock = clock.clone();
+        tokio::task::spawn_blocking(move || clock.save()).await
+    };
+    match saved {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            if could_save {
+                tracing::warn!(%error, "cannot write the clock's record; retrying every minute");
+            }
+            false
+        }
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+impl Service for ClockService {
+    fn name(&self) -> &'static str {
+        "clock"
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            let watching = run_watch(
+                self.clock.clone(),
+                self.metrics.clone(),
+                self.stopping.subscribe(),
+            );
+            let task = tokio::spawn(watching);
+            *self.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+            Ok(())
+        })
+    }
+
+    fn ready(&self) -> Readiness {
+        Readiness::Ready
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            // Nobody receives it when the service never started.
+            let _ = self.stopping.send(true);
+            let task = self
+                .watching
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            if let Some(task) = task {
+                if let Err(error) = task.await {
+                    tracing::error!(%error, "the watch of the clock panicked");
+                }
+                save(&self.clock, true).await;
+            }
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! A step of the clock: the partition's time becomes another one, and nothing that counts elapsed time
+//! notices.
+//!
+//! Delays, leases, timeouts, windows of unique keys, the grace of an epoch and the ages of ended tasks all
+//! move with the time, so that as much of each is left as before. What was asked for at a time of day
+//! (`run_at`, ticks of schedules) stays where it is. A step costs a visit of every task, and happens when an
+//! operator releases the clock, or at a start after which the time is another one.
+
+use super::*;
+
+impl State {
+    /// Moves the partition's time by so many milliseconds, in either direction.
+    pub fn step_clock(&mut self, by_ms: i64) {
+        let shift = |ms: u64| shifted(ms, by_ms);
+        self.now_ms = shift(self.now_ms);
+        self.grace_until_ms = shift(self.grace_until_ms);
+        // Stable orders: those that come to be due at the same time come as they would have come.
+        let mut timed = self.timers.waiting(&self.entries);
+        timed.sort_by_key(|place| self.entries.get(*place).at_ms);
+        for place in 0..self.entries.extent() {
+            if !self.entries.get(place).is_free() {
+                step_entry(self.entries.get_mut(place), shift);
+            }
+        }
+        timed.sort_by_key(|place| self.entries.get(*place).at_ms);
+        self.timers = Wheel::new(self.now_ms);
+        for place in timed {
+            self.timers.insert(&mut self.entries, place);
+        }
+        let remembered = self.unique_timers.waiting(&self.uniques);
+        self.unique_timers = Wheel::new(self.now_ms);
+        for place in remembered {
+            let unique = self.uniques.get_mut(place);
+            unique.until_ms = shift(unique.until_ms);
+            self.unique_timers.insert(&mut self.uniques, place);
+        }
+        for place in 0..self.pasts.extent() {
+            if !self.pasts.get(place).is_free() {
+                let past = self.pasts.get_mut(place);
+                (past.started_ms, past.ended_ms) = (shift(past.started_ms), shift(past.ended_ms));
+            }
+        }
+        let watched = std::mem::take(&mut self.retentions).into_iter();
+        self.retentions = watched
+            .map(|(due_ms, queue, state)| (shift(due_ms), queue, state))
+            .collect();
+    }
+}
+
+/// A time that moves with the partition's; zero stands for none, and the end of time stays.
+fn shifted(ms: u64, by_ms: i64) -> u64 {
+    if ms == 0 || ms == u64::MAX {
+        ms
+    } else {
+        ms.saturating_add_signed(by_ms).max(1)
+    }
+}
+
+fn step_entry(entry: &mut Entry, shift: impl Fn(u64) -> u64) {
+    let is_pending = matches!(entry.state, TaskState::Waiting | TaskState::Delayed);
+    if !(is_pending && entry.has(flag::RUN_AT)) {
+        entry.at_ms = shift(entry.at_ms);
+    }
+    entry.started_ms = shift(entry.started_ms);
+}
