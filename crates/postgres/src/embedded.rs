@@ -341,8 +341,13 @@ impl Shared {
     /// Has unqualified names of the superuser mean schema `public`: `"$user"` in the default `search_path` would be schema
     /// `egret`. A server that does not take it (one that is read only) starts all the same.
     async fn set_search_path(&self, layout: &Layout) {
-        let connection =
-            socket_connection(&layout.socket_dir, self.config.port, "postgres", "postgres");
+        let connection = socket_connection(
+            &layout.socket_dir,
+            self.config.port,
+            cluster::major(&layout.data).unwrap_or_default(),
+            "postgres",
+            "postgres",
+        );
         let set = async {
             let client = pool::connect(&connection).await?;
             let done = client.batch_execute(include_str!("embedded/search_path.sql"));

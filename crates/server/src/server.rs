@@ -290,7 +290,8 @@ async fn enter(
         if let Some(refusal) = gate.refuse(path.as_ref(), &request, &context) {
             return refusal;
         }
-        let pass = async |request| until_token_ends(context.caller().cloned(), next.run(request)).await;
+        let pass =
+            async |request| until_token_ends(context.caller().cloned(), next.run(request)).await;
         admission.admit(request, &context, pass).await
     })
     .await

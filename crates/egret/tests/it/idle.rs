@@ -205,6 +205,7 @@ impl Site {
         let asked = v1::EnqueueRequest {
             queue: "q".to_owned(),
             tasks: vec![v1::NewTask::default(); 100],
+            atomic: false,
         };
         let made = client.enqueue(self.request(asked)).await.unwrap();
         let made = made.into_inner().outcomes.into_iter();

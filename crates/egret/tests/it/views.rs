@@ -372,7 +372,12 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
         "view public.most, which depends on view public.by_carrier",
     ];
     check(&place, &["uninstall", &url], &told);
-    refused(&place, &["uninstall", &url, "--force"], 1, &["view public.most"]);
+    refused(
+        &place,
+        &["uninstall", &url, "--force"],
+        1,
+        &["view public.most"],
+    );
     place.psql(&url, "DROP VIEW most").unwrap();
     check(
         &place,

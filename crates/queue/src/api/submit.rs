@@ -47,6 +47,7 @@ impl Item {
             priority: task.priority,
             callback: task.callback,
             run_at_ms: task.run_at_ms,
+            delay_ms: task.delay_ms,
             key: task.key,
             unique: task.unique,
             origin: task.origin,

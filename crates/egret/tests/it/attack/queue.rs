@@ -125,7 +125,7 @@ fn a_chain_is_whole_or_absent_after_kill_9() {
     let mut place = Place::new("attack-chains");
     let partitions = ("EGRET_QUEUE_PARTITIONS", "2".to_owned());
     place.variables.push(partitions);
-    let mut server = place.start(&["serve"]);
+    let mut server = Some(place.start(&["serve"]));
     let token = admin(&place);
     call(&place, &token, "PUT", "/v1/queues/c", "{}").unwrap();
     let (stop, acked) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -140,8 +140,8 @@ fn a_chain_is_whole_or_absent_after_kill_9() {
             while acked.load(Ordering::Relaxed) < enough {
                 std::thread::yield_now();
             }
-            server.kill();
-            server = place.start(&["serve"]);
+            server.take().unwrap().kill();
+            server = Some(place.start(&["serve"]));
         }
         stop.store(true, Ordering::Relaxed);
     });
@@ -152,5 +152,5 @@ fn a_chain_is_whole_or_absent_after_kill_9() {
         .collect();
     assert!(half.is_empty(), "{half:?}");
     assert!(counts.len() >= acked.load(Ordering::Relaxed));
-    server.stop(rustix::process::Signal::TERM);
+    server.unwrap().stop(rustix::process::Signal::TERM);
 }

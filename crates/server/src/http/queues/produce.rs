@@ -109,8 +109,7 @@ pub(super) async fn enqueue(
     if body.is_array() {
         let tasks: Tasks<'_> = body.read()?;
         let wanted = tasks.0.iter().map(|task| task.wanted(&name, &trace));
-        let outcomes =
-            queue::enqueue(&queues, &caller, wanted.collect(), atomicity).await?;
+        let outcomes = queue::enqueue(&queues, &caller, wanted.collect(), atomicity).await?;
         let items = outcomes.into_iter().map(EnqueueOutcome::from).collect();
         return Ok(Json(EnqueueOutcomes { items }).into_response());
     }
