@@ -282,7 +282,8 @@ async fn extend(
     }
     // Whoever writes at this moment is waited for: who comes later records all columns.
     // To make a trigger again takes the lock that is wanted, and no right to lock the table.
-    let sql = "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1";
+    let sql =
+        "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1";
     let may_alter: bool = transaction.query_one(sql, &[&table.oid]).await?.get(0);
     let lock = if may_alter {
         format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", table.sql())
