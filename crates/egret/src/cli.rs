@@ -159,9 +159,9 @@ pub enum Command {
     /// Measure: scenarios, comparisons, reports
     #[command(subcommand, after_help = EXIT_CODES)]
     Bench(BenchCommand),
-    /// Examine a PostgreSQL of your own, or schema egret in the databases of the running server
+    /// Examine a PostgreSQL of your own, or what is in schema egret of the running server
     Check {
-        /// Its connection string [default: postgres.url as configured, else ask the running server]
+        /// Its connection string [default: postgres.url, else ask the running server]
         postgres_url: Option<String>,
     },
     /// Remove everything of Egret from a database: views, outbox, schema egret; says what without --force

@@ -167,6 +167,11 @@ async fn drop_all(
             statements.push(format!("DROP {keyword} {}", names.join(", ")));
         }
     }
+    let rights = transaction
+        .query(include_str!("installation/rights.sql"), &[])
+        .await
+        .map_err(server("list the rights of egret_views"))?;
+    statements.extend(rights.iter().map(|row| row.get::<_, String>(0)));
     statements.push("DROP SCHEMA egret".to_owned());
     for statement in statements {
         let dropped = transaction.batch_execute(&statement).await;

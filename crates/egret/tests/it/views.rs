@@ -365,25 +365,30 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
 
     install();
     server.stop(Signal::TERM);
-    refused(&place, &["uninstall"], 3, &["give the connection string"]);
+    without_a_server(&place, &url);
+    assert_eq!(place.psql(&url, size).unwrap(), before);
+    check(&place, &["uninstall", &url], &["there is nothing of egret"]);
+}
+
+/// The same where no Egret works in the database.
+fn without_a_server(place: &Place, url: &str) {
+    refused(place, &["uninstall"], 3, &["give the connection string"]);
     let told = [
         "nothing is removed",
         "the view public.by_carrier",
         "view public.most, which depends on view public.by_carrier",
     ];
-    check(&place, &["uninstall", &url], &told);
+    check(place, &["uninstall", url], &told);
     refused(
-        &place,
-        &["uninstall", &url, "--force"],
+        place,
+        &["uninstall", url, "--force"],
         1,
         &["view public.most"],
     );
-    place.psql(&url, "DROP VIEW most").unwrap();
+    place.psql(url, "DROP VIEW most").unwrap();
     check(
-        &place,
-        &["uninstall", &url, "--force"],
+        place,
+        &["uninstall", url, "--force"],
         &["schema egret is gone"],
     );
-    assert_eq!(place.psql(&url, size).unwrap(), before);
-    check(&place, &["uninstall", &url], &["there is nothing of egret"]);
 }

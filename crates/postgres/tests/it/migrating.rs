@@ -160,20 +160,25 @@ async fn objects_of_users_are_in_the_way_of_a_removal() {
         let refused = uninstall(&mut client, true).await.unwrap_err();
         assert_eq!(refused.code(), "postgres_user_objects", "{make}: {refused}");
         assert!(refused.to_string().contains(expected), "{make}: {refused}");
-        let object = make.split('(').next().unwrap().split(" AS").next().unwrap();
-        let mut words = object.split(' ').skip(1).collect::<Vec<_>>();
-        let kind = if words[0] == "MATERIALIZED" {
-            words.remove(0);
-            "MATERIALIZED VIEW"
-        } else {
-            words[0]
-        };
-        let name = words[1..].join(" ").replace(" SCHEMA egret", "");
-        let drop = format!("DROP {kind} {name}");
+        let drop = drop_of(make);
         client.batch_execute(&drop).await.unwrap();
     }
     uninstall(&mut client, true).await.unwrap();
     assert_eq!(inventory(&client).await.unwrap(), None);
+}
+
+/// What drops again what a statement makes.
+fn drop_of(make: &str) -> String {
+    let object = make.split('(').next().unwrap().split(" AS").next().unwrap();
+    let mut words = object.split(' ').skip(1).collect::<Vec<_>>();
+    let kind = if words[0] == "MATERIALIZED" {
+        words.remove(0);
+        "MATERIALIZED VIEW"
+    } else {
+        words[0]
+    };
+    let name = words[1..].join(" ").replace(" SCHEMA egret", "");
+    format!("DROP {kind} {name}")
 }
 
 #[tokio::test(flavor = "multi_thread")]

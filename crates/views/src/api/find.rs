@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use egret_postgres::PostgresError;
 use egret_postgres::databases::is_gone;
 
 use super::{Address, Views};
@@ -45,6 +46,13 @@ impl Views {
                 Ok(true) => all.push(keeper),
                 Ok(false) => {}
                 Err(ViewsError::Postgres(error)) if is_gone(&error) => {}
+                // What somebody else has made is not read, and no view of Egret's.
+                Err(ViewsError::Postgres(error @ PostgresError::ForeignSchema { .. }))
+                    if database.is_none() =>
+                {
+                    let database = &keeper.database;
+                    tracing::warn!(%error, database, "the views of this database are not read");
+                }
                 // What is not known is not left out silently: views of other databases are found by their database.
                 Err(error) => return Err(error),
             }

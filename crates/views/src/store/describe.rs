@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use egret_postgres::tokio_postgres::error::ErrorPosition;
-use egret_postgres::tokio_postgres::{self, Row, Transaction};
+use egret_postgres::tokio_postgres::{Row, Transaction};
 
-use super::rights;
+use super::probe::probe;
 use crate::core::analyse::{Facts, MALFORMED, Relation, RelationKind, parse, unordered};
 use crate::core::expression::quoted;
 use crate::core::locate::names_clock;
@@ -173,9 +172,6 @@ pub struct Function {
 /// Aggregates that are not in a query, and may be in what it means.
 const COMPARING: [&str; 3] = ["count", "bool_or", "bool_and"];
 
-/// The name of the view that a query is made into for a moment.
-const PROBE: &str = "egret_probe";
-
 /// Where names without a schema are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
@@ -300,61 +296,6 @@ pub async fn describe_written(
         }
         Err(refusal) => Err(ViewsError::Refused(refusal)),
     }
-}
-
-/// Where in a query an error is, in bytes from 1; the server counts letters, from the beginning of the statement.
-fn position(error: &tokio_postgres::Error, before: &str, query: &str) -> Option<usize> {
-    let letter = match error.as_db_error()?.position()? {
-        ErrorPosition::Original(letter) => letter,
-        ErrorPosition::Internal { position, query } if query.starts_with(before) => position,
-        ErrorPosition::Internal { .. } => return None,
-    };
-    let letter = usize::try_from(*letter).ok()?;
-    let within = letter.checked_sub(before.chars().count() + 1)?;
-    let (offset, _) = query.char_indices().nth(within)?;
-    Some(offset + 1)
-}
-
-/// Whether it is the query that the server refuses, and not anything at this moment: a lock that somebody else holds, say.
-fn is_of_query(error: &tokio_postgres::Error) -> bool {
-    // Connections, rollbacks, resources, states, operators, the system, and what must not be.
-    const OTHERS: [&str; 7] = ["08", "40", "53", "55", "57", "58", "XX"];
-    error
-        .code()
-        .is_some_and(|code| !OTHERS.iter().any(|class| code.code().starts_with(class)))
-}
-
-/// Makes a view of a query, and returns its oid.
-async fn probe(transaction: &Transaction<'_>, sql: &str) -> Result<u32, ViewsError> {
-    let sql = sql.trim_end().trim_end_matches(';');
-    // One statement at most is taken this way, whatever is in the text.
-    let before = format!("CREATE TEMPORARY VIEW {PROBE} AS ");
-    let statement = format!("{before}{sql}\n");
-    let created = if rights::runs_as_views(transaction).await? {
-        rights::grant_reads(transaction, &[]).await?;
-        // To prepare it looks whether it is one statement, and does nothing else.
-        match transaction.prepare(&statement).await {
-            Ok(_) => transaction.execute(rights::PROBE, &[&statement]).await,
-            Err(error) => Err(error),
-        }
-    } else {
-        transaction.execute(&statement, &[]).await
-    };
-    created.map_err(|error| match is_of_query(&error) {
-        true => ViewsError::Query {
-            position: position(&error, &before, sql),
-            error,
-        },
-        false => error.into(),
-    })?;
-    let row = transaction
-        .query_one(
-            "SELECT class.oid FROM pg_catalog.pg_class AS class \
-             WHERE class.relname = $1 AND class.relnamespace = pg_catalog.pg_my_temp_schema()",
-            &[&PROBE],
-        )
-        .await?;
-    Ok(row.get(0))
 }
 
 async fn columns_of(

@@ -10,7 +10,7 @@ use super::captures::BRIEFLY;
 use super::describe::Described;
 use super::refresh::Read;
 use super::registry::Record;
-use super::rights::VIEWS_ROLE;
+use super::rights::{self, VIEWS_ROLE};
 use crate::core::capture::{Captured, TRANSACTION, before};
 use crate::core::immediate::{Immediate, SOURCES, Watched, Work, functions, lock};
 use crate::core::tree::Source;
@@ -111,6 +111,10 @@ pub async fn install(
     };
     for statement in immediate.create_functions() {
         transaction.batch_execute(&statement).await?;
+    }
+    if record.owner == VIEWS_ROLE {
+        // One that was dropped and is made again would be this session's.
+        rights::give_to_views_role(transaction, record.id).await?;
     }
     Ok(())
 }

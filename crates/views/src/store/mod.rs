@@ -15,6 +15,7 @@ pub mod immediate;
 pub mod install;
 pub mod load;
 pub mod patience;
+mod probe;
 pub mod refresh;
 pub mod registry;
 pub mod remove;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres::tokio_postgres::error::SqlState;
 
 use super::keeper::{Keeper, Reports, lock};
 use super::session::Session;
@@ -51,6 +52,18 @@ impl Keeper {
         match passing {
             Some(error) => Err(error),
             None => Ok(reports),
+        }
+    }
+
+    /// The error with the limit that it comes from, where it is one of time.
+    pub(super) fn named(&self, error: ViewsError) -> ViewsError {
+        match error {
+            ViewsError::Statement(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {
+                ViewsError::TooLong {
+                    seconds: self.shared.config.refresh_timeout.duration().as_secs(),
+                }
+            }
+            error => error,
         }
     }
 

@@ -8,7 +8,6 @@ use std::time::Instant;
 use egret_base::Clock;
 use egret_postgres::Databases;
 use egret_postgres::tokio_postgres::Client;
-use egret_postgres::tokio_postgres::error::SqlState;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::config::ViewsConfig;
@@ -269,17 +268,6 @@ impl Keeper {
         Ok(())
     }
 
-    pub(super) fn named(&self, error: ViewsError) -> ViewsError {
-        match error {
-            ViewsError::Statement(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {
-                ViewsError::TooLong {
-                    seconds: self.shared.config.refresh_timeout.duration().as_secs(),
-                }
-            }
-            error => error,
-        }
-    }
-
     /// The views that are refreshed with one, in their order, without those that are suspended and those that read these.
     async fn component(&self, session: &mut Session, view: i64) -> Result<Vec<Record>, ViewsError> {
         let known = self.known.views_with(session, view).await?;
@@ -300,7 +288,7 @@ impl Keeper {
     /// Loads these views, and suspends those that cannot be.
     async fn load_all(
         &self,
-        client: &mut Client,
+        session: &mut Session,
         records: &[Record],
         at_ms: i64,
     ) -> Result<(Vec<Arc<Refreshable>>, Reports), ViewsError> {
@@ -312,9 +300,12 @@ impl Keeper {
             if !reads.all(is_there) {
                 continue;
             }
-            match self.loaded(client, record.id).await {
+            match self.loaded(&mut session.client, record.id).await {
                 Ok(view) => views.push(view),
                 Err(error) if error.is_lasting() => {
+                    // It is not known what the code of the query has prepared in this session.
+                    session.statements.spoil();
+                    let client = &session.client;
                     let report = self.suspend(client, record, at_ms, &error).await?;
                     reports.insert(record.id, (report, None));
                 }
@@ -343,11 +334,7 @@ impl Keeper {
             is_expected: false,
         };
         let records = self.component(session, view).await?;
-        let (views, mut reports) = self.load_all(&mut session.client, &records, at_ms).await?;
-        if !reports.is_empty() {
-            // Of a query that could not be read it is not known what its code has prepared in this session.
-            session.statements.spoil();
-        }
+        let (views, mut reports) = self.load_all(session, &records, at_ms).await?;
         if views.is_empty() {
             return Ok(reports);
         }

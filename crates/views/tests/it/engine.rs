@@ -9,6 +9,7 @@ mod guard;
 mod immediate;
 mod recursion;
 mod report;
+mod rights;
 mod two;
 mod watched;
 
