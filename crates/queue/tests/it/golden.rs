@@ -54,6 +54,7 @@ fn task() -> Enqueue<'static> {
         shard: 0x0abc,
         priority: 9,
         run_at_ms: NOW_MS + 1,
+        delay_ms: 0,
         key: 0x0102_0304 << 96 | 5,
         unique: Some((0xfedc << 64, 86_400_000)),
         origin: None,

@@ -113,7 +113,7 @@ fn a_partition_that_was_years_ahead_comes_back() {
         let ears = all.ears.clone();
         all.driven().enqueue(&tasks, ears);
         all.turn();
-        let mut pass = |all: &mut Crashing, seconds: u64| {
+        let pass = |all: &mut Crashing, seconds: u64| {
             if crashes {
                 all.crash(false);
                 all.reopen();
