@@ -1,10 +1,14 @@
 //! Into how many parts an engine's data is split: chosen when its directory is made, and kept for ever, as it says
 //! where everything is.
 
+mod known;
+
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use crate::durable;
+
+pub use known::{KNOWN_PARTS, KnownParts};
 
 /// More parts than this are no use on any machine.
 pub const PARTS_MAX: u32 = 64;

@@ -168,6 +168,14 @@ pub enum QueueError {
     /// PostgreSQL failed, of which only outboxes have need.
     #[error(transparent)]
     Postgres(#[from] Arc<PostgresError>),
+    /// A partition could not be started with what is on disk.
+    #[error("partition {partition} of the queue could not start, the others serve: {reason}")]
+    PartitionUnusable {
+        /// Which one.
+        partition: usize,
+        /// What is wrong.
+        reason: String,
+    },
     /// A partition has ended by an error of Egret.
     #[error(
         "partition {partition} of the queue has ended by an error of Egret, which its log tells: restart it; nothing acknowledged is lost"
@@ -204,7 +212,9 @@ impl Coded for QueueError {
             QueueError::OutboxNotFound { .. } => "outbox_not_found",
             QueueError::OutboxInUse { .. } => "outbox_in_use",
             QueueError::Postgres(error) => error.code(),
-            QueueError::PartitionFailed { .. } => "queue_partition_failed",
+            QueueError::PartitionFailed { .. } | QueueError::PartitionUnusable { .. } => {
+                "queue_partition_failed"
+            }
             QueueError::Stopping => "stopping",
         }
     }
@@ -228,6 +238,7 @@ impl Coded for QueueError {
             QueueError::DiskFull { .. }
             | QueueError::NoRoom { .. }
             | QueueError::PartitionFailed { .. }
+            | QueueError::PartitionUnusable { .. }
             | QueueError::Stopping => Kind::Unavailable,
             QueueError::Log(error) => error.kind(),
             QueueError::Postgres(error) => error.kind(),

@@ -17,15 +17,15 @@ mod upkeep;
 mod waiting;
 pub(crate) mod watch;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::parts::{self, PartsError};
+use egret_base::parts::{self, KnownParts, PartsError};
 use egret_log::{
-    Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogReader, Seq,
+    Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogError, LogReader, Seq,
 };
 
 use crate::api::share::TenantShare;
@@ -156,8 +156,11 @@ impl Queues {
     async fn begin(&self) -> Result<(), QueueError> {
         let inner = self.inner.clone();
         let opened = tokio::task::spawn_blocking(move || inner.open());
-        let mut partitions = opened.await.map_err(|_| QueueError::Stopping)??;
-        let queues = known::queues(partitions.iter().map(|one| &one.state));
+        let Opened {
+            mut partitions,
+            failed,
+        } = opened.await.map_err(|_| QueueError::Stopping)??;
+        let queues = known::queues(partitions.iter().map(|one| (one.partition, &one.state)));
         let stay = queues.iter().filter(|known| !known.goes);
         let stay: BTreeSet<u32> = stay.map(|known| known.id).collect();
         let settled = tokio::task::spawn_blocking(move || {
@@ -169,12 +172,13 @@ impl Queues {
         // Also ids of queues that are gone are not used again: keys that are remembered hold them.
         let ids = partitions.iter().map(|one| one.state.next_queue_id());
         let next = u64::from(ids.max().unwrap_or_default().max(1));
-        let mut shared = Vec::with_capacity(partitions.len());
         for partition in &mut partitions {
             partition.note_limits();
         }
-        for (number, partition) in partitions.into_iter().enumerate() {
-            shared.push(partition.shared.clone());
+        let mut shared: BTreeMap<usize, Arc<Shared>> = failed.into_iter().collect();
+        for partition in partitions {
+            let number = partition.partition;
+            shared.insert(number, partition.shared.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("queue-{number}"))
                 .spawn(move || {
@@ -185,6 +189,7 @@ impl Queues {
                 .map_err(io("starting a thread for", &self.inner.directory))?;
             lock(&self.inner.threads).push(thread);
         }
+        let shared = shared.into_values().collect();
         if self.inner.partitions.set(shared).is_err() {
             return Err(QueueError::Stopping);
         }
@@ -203,18 +208,60 @@ impl Queues {
     }
 }
 
+/// The partitions that could be opened, and those that could not, by number.
+struct Opened {
+    partitions: Vec<Partition<FileLog>>,
+    failed: Vec<(usize, Arc<Shared>)>,
+}
+
 impl Inner {
-    /// Opens every partition's log and replays it.
-    fn open(&self) -> Result<Vec<Partition<FileLog>>, QueueError> {
-        let config = &self.config;
-        check(config)?;
-        let durability = durability(config)?;
-        durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
+    /// Opens every partition's log and replays it. One that cannot be opened stops none of the others.
+    fn open(&self) -> Result<Opened, QueueError> {
+        self.make_directories()?;
+        let is_new = !self.directory.join("partitions").exists();
         let count = self.partition_count()?;
+        let known = KnownParts::read(&self.directory).map_err(io("reading", &self.directory))?;
+        let present = |number| self.directory.join(format!("{number:03}")).is_dir();
+        // An earlier version made all partitions at its first start.
+        let all_existed = !is_new && known.was_absent() && (0..count).any(present);
         self.shelf.survey()?;
-        (0..count)
-            .map(|number| self.open_partition(number, count, durability))
-            .collect()
+        let durability = durability(&self.config)?;
+        let mut opened = Opened {
+            partitions: Vec::with_capacity(count),
+            failed: Vec::new(),
+        };
+        for number in 0..count {
+            let name = format!("{number:03}");
+            let known_end = known.number(&name).or(all_existed.then_some(0)).map(Seq);
+            match self.open_partition(number, count, durability, known_end) {
+                Ok(partition) => opened.partitions.push(partition),
+                Err(error) => {
+                    let failure = QueueError::PartitionUnusable {
+                        partition: number,
+                        reason: egret_base::error::chain(&error),
+                    };
+                    tracing::error!(error = %failure, "a partition of the queue does not start");
+                    opened
+                        .failed
+                        .push((number, Arc::new(Shared::failed(failure))));
+                }
+            }
+        }
+        let noted = known.change(|parts| {
+            for partition in &opened.partitions {
+                let name = format!("{:03}", partition.partition);
+                parts.insert(name, partition.log.next().0);
+            }
+        });
+        if let Err(error) = noted {
+            tracing::warn!(%error, "it cannot be noted which partitions of the queue there are");
+        }
+        Ok(opened)
+    }
+
+    fn make_directories(&self) -> Result<(), QueueError> {
+        check(&self.config)?;
+        durable::make_directory(&self.directory).map_err(io("making", &self.directory))
     }
 
     /// How many partitions there are: as many as when the data directory was made.
@@ -238,6 +285,7 @@ impl Inner {
         number: usize,
         count: usize,
         durability: Durability,
+        known_end: Option<Seq>,
     ) -> Result<Partition<FileLog>, QueueError> {
         let config = &self.config;
         let directory = self.directory.join(format!("{number:03}"));
@@ -247,13 +295,21 @@ impl Inner {
             batch_bytes_max: BATCH_BYTES_MAX,
             spare_segments: config.spare_segments as usize,
             cache_bytes: config.cache_size.bytes() as usize,
+            must_exist: known_end.is_some(),
+            durable_below: known_end.unwrap_or_default(),
             ..LogConfig::default()
         };
+        let log_directory = directory.join("log");
+        if let Some(end) = known_end.filter(|_| !log_directory.is_dir()) {
+            return Err(QueueError::Log(LogError::Absent {
+                place: log_directory.display().to_string(),
+                replay_from: end,
+            }));
+        }
         durable::make_directory(&directory).map_err(io("making", &directory))?;
         let known = snapshot::read(&directory)?;
         let (from, mut state, snapshot_bytes) =
             known.unwrap_or_else(|| (Seq::FIRST, State::default(), 0));
-        let log_directory = directory.join("log");
         let disk = Directory::open(&log_directory).map_err(io("opening", &log_directory))?;
         let (mut log, recovery) = begin::open_log(disk, log_config, from, self.entropy.clone())?;
         if let Some(torn) = &recovery.torn {

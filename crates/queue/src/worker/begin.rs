@@ -1,6 +1,6 @@
 //! How a partition begins: with what its log holds, and an epoch of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,7 +31,7 @@ pub(super) fn open_log<D: Disk>(
 ) -> Result<(FileLog<D>, Recovery), LogError> {
     let place = disk.place();
     let config = LogConfig {
-        must_exist: from > Seq::FIRST,
+        must_exist: config.must_exist || from > Seq::FIRST,
         ..config
     };
     let (log, recovery) = FileLog::open_with(disk, config, from, entropy)?;
@@ -164,31 +164,33 @@ pub(crate) fn settle_schedules<L: Log + 'static>(
     queues: &BTreeSet<u32>,
 ) -> Result<Places, QueueError> {
     let mut places = Places::new();
-    let mut superfluous = vec![Vec::new(); partitions.len()];
-    for (number, partition) in partitions.iter().enumerate() {
+    let mut superfluous: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+    for partition in partitions.iter() {
+        let number = partition.partition;
         for (tenant, name, schedule) in partition.state.schedules() {
             let key: (Box<str>, Box<str>) = (tenant.into(), name.into());
             if !queues.contains(&schedule.queue) {
                 tracing::warn!(tenant, name, "a schedule is deleted: its queue is gone");
-                superfluous[number].push(key);
+                superfluous.entry(number).or_default().push(key);
                 continue;
             }
             let place = places
                 .entry(key.clone())
                 .or_insert_with(|| Place::at(number));
             if place.at != number {
-                let others_ms = put_ms_in(&partitions[place.at], &key);
+                let other = partitions.iter().find(|one| one.partition == place.at);
+                let others_ms = other.map_or(0, |other| put_ms_in(other, &key));
                 let is_later = put_ms_in(partition, &key) > others_ms;
                 let earlier = if is_later { place.at } else { number };
                 place.at = if is_later { number } else { place.at };
-                superfluous[earlier].push(key);
+                superfluous.entry(earlier).or_default().push(key);
             }
         }
     }
-    for (partition, keys) in partitions.iter_mut().zip(superfluous) {
-        if keys.is_empty() {
+    for partition in partitions {
+        let Some(keys) = superfluous.remove(&partition.partition) else {
             continue;
-        }
+        };
         let (clock, entropy) = (partition.time.clock(), partition.entropy.clone());
         let (log, state) = (&mut partition.log, &mut partition.state);
         in_one_turn(log, state, &*clock, &*entropy, |turn| {

@@ -125,8 +125,11 @@ impl Queues {
         let settings = settings(timeout.0);
         let lease_ms = settings.lease_ms;
         for partition in 0..self.inner.partitions()?.len() {
-            self.define(partition, CALLBACKS, "", NAME, &settings)
-                .await?;
+            // A partition that could not start makes none.
+            if self.inner.partitions()?[partition].failure.get().is_none() {
+                self.define(partition, CALLBACKS, "", NAME, &settings)
+                    .await?;
+            }
         }
         if !config.callbacks {
             return Ok(());

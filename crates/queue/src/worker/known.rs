@@ -36,10 +36,11 @@ enum Step {
 }
 
 /// Every queue that any partition has, and what is left to be done for it.
-pub(super) fn queues<'a>(partitions: impl Iterator<Item = &'a State>) -> Vec<Known> {
-    let partitions: Vec<&State> = partitions.collect();
+/// A partition that could not be opened is left out: what is to be done there is done at a later start.
+pub(super) fn queues<'a>(partitions: impl Iterator<Item = (usize, &'a State)>) -> Vec<Known> {
+    let partitions: Vec<(usize, &State)> = partitions.collect();
     let mut found: BTreeMap<u32, &Queue> = BTreeMap::new();
-    for state in &partitions {
+    for (_, state) in &partitions {
         for (id, queue) in state.queues() {
             found.entry(id).or_insert(queue);
         }
@@ -47,7 +48,9 @@ pub(super) fn queues<'a>(partitions: impl Iterator<Item = &'a State>) -> Vec<Kno
     // Every partition makes the callbacks' queue for itself.
     found.remove(&CALLBACKS);
     let known = found.into_iter().map(|(id, queue)| {
-        let lost = |state: &&State| state.queue_with(id).is_none() && id < state.next_queue_id();
+        let lost = |(_, state): &(usize, &State)| {
+            state.queue_with(id).is_none() && id < state.next_queue_id()
+        };
         let goes = partitions.iter().any(lost);
         Known {
             id,
@@ -63,10 +66,10 @@ pub(super) fn queues<'a>(partitions: impl Iterator<Item = &'a State>) -> Vec<Kno
     known.collect()
 }
 
-fn left(partitions: &[&State], id: u32, queue: &Queue, goes: bool) -> Vec<(usize, Step)> {
+fn left(partitions: &[(usize, &State)], id: u32, queue: &Queue, goes: bool) -> Vec<(usize, Step)> {
     let mut left = Vec::new();
-    for (partition, state) in partitions.iter().enumerate() {
-        let here = state.queue_with(id);
+    for (partition, state) in partitions {
+        let (partition, here) = (*partition, state.queue_with(id));
         if goes {
             left.extend(here.map(|_| (partition, Step::Delete)));
             continue;

@@ -7,19 +7,20 @@
 pub mod driven;
 mod intake;
 mod items;
+mod shared;
 mod step;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use egret_base::{Clock, Entropy, Limit};
-use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken};
+use egret_log::{Appended, Batch, Log, LogError, Seq, Taken};
 
 use intake::Intake;
 pub(super) use intake::room_bytes;
 use items::{IntakeLimits, enqueue, report};
+pub(crate) use shared::{ReadRecord, Shared};
 
 use super::dispatch::{Dispatcher, Push};
 use super::post::Post;
@@ -28,7 +29,7 @@ use super::steady::Steady;
 use super::ticks::Ticks;
 use super::turn::Turn;
 use super::upkeep::Upkeep;
-use super::waiting::{Shares, Waiting};
+use super::waiting::Waiting;
 use super::watch::Watchers;
 use crate::api::session::WorkSession;
 use crate::api::share::TenantShare;
@@ -61,25 +62,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often the metrics are told of the queues.
 const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reads a record of a log.
-pub(crate) type ReadRecord = dyn Fn(Seq) -> Result<Bytes, LogError> + Send + Sync;
-
 /// How long to wait before a log is asked again that did not take a batch.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long to wait before the rest of the messages for others is handed over.
 const POST_PAUSE: Duration = Duration::from_millis(1);
-
-/// What others know of a partition.
-pub(crate) struct Shared {
-    pub inbox: Inbox<Submission>,
-    /// What of each tenant waits.
-    pub shares: Shares,
-    /// Reads a record of the log, from any thread.
-    pub read: Box<ReadRecord>,
-    /// Why the partition has ended, where nobody stopped it.
-    pub failure: OnceLock<QueueError>,
-}
 
 /// How an answered batch is told.
 enum Told {
@@ -106,7 +93,7 @@ pub(crate) struct Partition<L: Log> {
     metrics: Arc<Metrics>,
     /// When the metrics were told of the queues.
     told_at: Option<Instant>,
-    partition: usize,
+    pub(super) partition: usize,
     pub reserve_bytes: u64,
     /// Of `queue.tasks_max` this partition's share, and its messages between tasks that wait for others.
     limits: IntakeLimits,

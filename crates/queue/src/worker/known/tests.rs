@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use egret_base::lifecycle::Service;
+use egret_base::lifecycle::{Readiness, Service};
 use egret_base::{SystemClock, SystemEntropy};
 use prometheus_client::registry::Registry;
 
@@ -131,4 +131,56 @@ async fn a_queue_that_was_being_changed_is_changed() {
         }
         queues.stop().await;
     }
+}
+
+/// Why the engine is not ready.
+fn lack(queues: &Queues) -> String {
+    match queues.ready() {
+        Readiness::Ready => "nothing".to_owned(),
+        Readiness::NotReady(reason) => reason,
+    }
+}
+
+#[tokio::test]
+async fn a_partition_whose_directory_is_gone_stops_only_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let queues = start(directory.path()).await;
+    let id = make(&queues, "q").await;
+    queues.stop().await;
+    std::fs::remove_dir_all(directory.path().join("001")).unwrap();
+    let queues = start(directory.path()).await;
+    let lack = lack(&queues);
+    assert!(lack.contains("partition 1 of the queue could not start"), "{lack}");
+    for partition in [0, 2] {
+        let has = queues
+            .inner
+            .ask(partition, move |turn| turn.state.queue_with(id).is_some());
+        assert!(has.await.unwrap(), "partition {partition} serves");
+    }
+    let asked = queues.inner.ask(1, |_| ()).await;
+    assert!(matches!(
+        asked,
+        Err(QueueError::PartitionUnusable { partition: 1, .. })
+    ));
+    queues.stop().await;
+    assert!(!directory.path().join("001").exists());
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_the_last_record_stops_only_its_partition() {
+    let directory = tempfile::tempdir().unwrap();
+    let queues = start(directory.path()).await;
+    make(&queues, "q").await;
+    queues.stop().await;
+    let segment = directory.path().join("002/log/00000000000000000001.log");
+    let mut content = std::fs::read(&segment).unwrap();
+    let last = content.iter().rposition(|byte| *byte != 0).unwrap();
+    content[last] ^= 1;
+    std::fs::write(&segment, content).unwrap();
+    let queues = start(directory.path()).await;
+    let lack = lack(&queues);
+    assert!(lack.contains("log: corrupt segment"), "{lack}");
+    assert!(queues.inner.ask(0, |_| ()).await.is_ok());
+    assert!(queues.inner.ask(2, |_| ()).await.is_err());
+    queues.stop().await;
 }

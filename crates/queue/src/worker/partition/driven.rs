@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use egret_log::simulated::SimulatedDisk;
-use egret_log::{FileLog, InboxLimits, LogConfig, LogReader};
+use egret_log::{FileLog, Inbox, InboxLimits, LogConfig, LogReader};
 use prometheus_client::registry::Registry;
 
 use super::*;
@@ -15,6 +16,7 @@ use crate::core::command::Enqueue;
 use crate::model::{Lease, QueueSettings};
 use crate::worker::begin;
 use crate::worker::shelf::Shelf;
+use crate::worker::waiting::Shares;
 
 /// Messages that may be under way.
 const CHAIN_MESSAGES_MAX: u64 = 100;

@@ -1,0 +1,48 @@
+//! What others know of a partition, whether it runs or not.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use egret_log::{Inbox, InboxLimits, LogError, Seq};
+
+use crate::api::submit::Submission;
+use crate::error::QueueError;
+use crate::worker::waiting::Shares;
+
+/// Reads a record of a log.
+pub(crate) type ReadRecord = dyn Fn(Seq) -> Result<Bytes, LogError> + Send + Sync;
+
+/// What others know of a partition.
+pub(crate) struct Shared {
+    pub inbox: Inbox<Submission>,
+    /// What of each tenant waits.
+    pub shares: Shares,
+    /// Reads a record of the log, from any thread.
+    pub read: Box<ReadRecord>,
+    /// Why the partition has ended, where nobody stopped it.
+    pub failure: OnceLock<QueueError>,
+}
+
+impl Shared {
+    /// What others know of a partition that could not start: it takes nothing in and has nothing to read.
+    pub fn failed(failure: QueueError) -> Self {
+        let limits = InboxLimits {
+            items_name: "queue.waiting_max",
+            items_max: 0,
+            bytes_name: "queue.waiting_bytes_max",
+            bytes_max: 0,
+        };
+        let shared = Self {
+            shares: Shares::new(limits.bytes_max),
+            inbox: Inbox::new(limits),
+            read: Box::new(|_| {
+                Err(LogError::Closed {
+                    name: "a partition that could not start",
+                })
+            }),
+            failure: OnceLock::from(failure),
+        };
+        shared.inbox.close();
+        shared
+    }
+}
