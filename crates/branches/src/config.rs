@@ -13,8 +13,8 @@ egret_base::settings! {
         volume_size: Size = Size::gib(20),
         /// Free space below which no branch is created or woken.
         free_min: Size = Size::mib(512),
-        /// Free space below which running branches are suspended, newest first, so that the source
-        /// never meets a full volume.
+        /// Free space below which the branch that grows most is suspended, so that the source does
+        /// not meet a full volume.
         free_critical: Size = Size::mib(256),
         /// Largest number of branches that exist at a time.
         branches_max: u32 = 500,
@@ -85,11 +85,12 @@ egret_base::settings! {
         /// How branches are kept apart from the machine and from each other: `auto` uses all that works
         /// here and says what does not, `full` refuses to start branches where something is missing.
         isolation: String = "auto".to_owned(),
-        /// As root, first of the user ids that servers of branches run as: each gets one of its own
-        /// while it runs. No account may have one of them.
+        /// As root, first of the user ids that servers of branches run as when `branches.uid_count` is
+        /// not 0. No account may have one of them.
         uid_base: u32 = 1_900_000_000,
-        /// How many user ids there are.
-        uid_count: u32 = 2_000,
+        /// How many user ids there are: each running branch gets one of its own, and a mount namespace
+        /// that keeps other file systems of the machine in use. 0: branches run as the source's user.
+        uid_count: u32 = 0,
         /// Largest private memory of one process of a branch. Empty: a quarter of the machine's.
         process_memory_max: Option<Size> = None,
         /// Largest number of processes and threads of a branch that has a user id of its own.

@@ -11,7 +11,7 @@ use egret_postgres::postmaster::StopMode;
 use futures_util::{StreamExt, stream};
 
 use crate::api::{Branches, Inner, Started, lock};
-use crate::core::plan::{BranchFacts, Command, View, plan};
+use crate::core::plan::{BranchFacts, Command, View, Why, plan};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState};
 use crate::store::files::boot_id;
@@ -74,12 +74,14 @@ impl Inner {
         let to_start = self.recover().await?;
         self.recall_leases()?;
         let (starter, planner, filler) = (self.clone(), self.clone(), self.clone());
+        let guard = self.clone();
         let mut tasks = lock(&self.tasks);
         tasks.push(tokio::spawn(async move {
             starter.bring_all_back(to_start).await
         }));
         tasks.push(tokio::spawn(async move { planner.keep_planning().await }));
         tasks.push(tokio::spawn(async move { filler.keep_pools().await }));
+        tasks.push(tokio::spawn(async move { guard.keep_room().await }));
         Ok(())
     }
 
@@ -99,14 +101,15 @@ impl Inner {
         };
         let isolation = Isolation::probe(limits, &self.paths.volume, &self.paths.run, owner)?;
         let description = isolation.describe();
-        if isolation.is_complete() {
-            tracing::info!(isolation = description, "branches are kept apart");
-        } else if wanted == "full" {
+        if wanted == "full" && !isolation.is_complete() {
             return Err(BranchesError::Isolation {
                 reason: format!(
                     "branches.isolation is full, but this machine offers: {description}"
                 ),
             });
+        }
+        if isolation.bounds_files_and_signals() {
+            tracing::info!(isolation = description, "branches are kept apart");
         } else {
             tracing::warn!(isolation = description, "branches are not fully kept apart");
         }
@@ -152,7 +155,6 @@ impl Inner {
         let view = View {
             branches: facts,
             templates: &templates,
-            free_bytes: space.free,
             has_source: true,
         };
         let commands = plan(&view, &self.config, self.now());
@@ -194,7 +196,7 @@ impl Inner {
     async fn carry_out(self: &Arc<Self>, command: &Command) -> Result<(), BranchesError> {
         match command {
             Command::Expire(id) => self.expire(*id).await?,
-            Command::Suspend(id, why) => self.suspend_due(*id, *why).await?,
+            Command::Suspend(id) => self.suspend_due(*id, Why::Idle).await?,
             Command::PurgeTemplate(id) => self.purge_template(*id).await?,
             // A build takes its time, and what else is due must not wait for it.
             Command::RefreshTemplate => {
@@ -314,8 +316,8 @@ impl Service for VolumeService {
             if !self.image.exists() {
                 return;
             }
-            let root = self.root.clone();
-            let unmounted = blocking(move || image::unmount(&root)).await;
+            let (image, root) = (self.image.clone(), self.root.clone());
+            let unmounted = blocking(move || image::unmount(&image, &root)).await;
             if let Err(error) = unmounted {
                 tracing::warn!(%error, "the volume stays mounted");
             }

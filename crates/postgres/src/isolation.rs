@@ -1,14 +1,13 @@
 //! What keeps a server of a hostile user apart from everything else on the machine.
 //!
 //! A branch's user may become superuser of the branch, and so may run code of any kind in its
-//! processes. Each branch therefore has an operating-system user of its own, from a range of ids
-//! that no account has; its files are shown to that user by an idmapped mount, so that nothing is
-//! changed on the disk. Landlock leaves its processes their data directory, their socket directory
-//! and the PostgreSQL programs; seccomp leaves them no connection to anything.
+//! processes. Landlock leaves these their data directory, their socket directory and the PostgreSQL
+//! programs; seccomp leaves them no connection to anything. On request each branch also has an
+//! operating-system user of its own, from a range of ids that no account has; its files are shown to
+//! that user by an idmapped mount, so that nothing is changed on the disk.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -91,8 +90,6 @@ struct Users {
     count: u32,
     /// Those that servers of this Egret have.
     taken: Mutex<BTreeSet<u32>>,
-    /// Mappings from the owner of the files to an id, kept for its next use.
-    mappings: Mutex<Vec<(u32, OwnedFd)>>,
 }
 
 /// A user id of one server's own.
@@ -131,7 +128,6 @@ impl Isolation {
             base: limits.uid_base,
             count: limits.uid_count,
             taken: Mutex::default(),
-            mappings: Mutex::default(),
         });
         let shared_user = users.try_on(data, stored).err();
         Ok(Self {
@@ -150,6 +146,12 @@ impl Isolation {
     /// Whether a superuser of a server reaches nothing outside of it.
     pub fn is_complete(&self) -> bool {
         self.shared_user.is_none() && self.landlock >= LANDLOCK_SIGNALS
+    }
+
+    /// Whether Landlock does all that is asked of it: without, files that every user may read and
+    /// processes of the source's user are within reach.
+    pub fn bounds_files_and_signals(&self) -> bool {
+        self.landlock >= LANDLOCK_SIGNALS
     }
 
     /// What holds here, in words for an operator.
@@ -238,10 +240,8 @@ impl Isolation {
     }
 
     fn private_user(&self, lease: &UserLease, data: &Path) -> std::io::Result<PrivateUser> {
-        let mapping = lease.users.mapping(self.stored, lease.id)?;
-        let shown = mount::with_owner(data, &mapping);
-        lock(&lease.users.mappings).push((lease.id, mapping));
-        let mut mounts = vec![(shown?, data.to_owned())];
+        let mapping = mount::owner_mapping(self.stored, lease.id)?;
+        let mut mounts = vec![(mount::with_owner(data, &mapping)?, data.to_owned())];
         if Path::new(ACCOUNTS).exists() {
             mounts.push((mount::detached(&self.accounts)?, ACCOUNTS.into()));
         }
@@ -276,16 +276,6 @@ impl Users {
         tried.map(|_| ()).map_err(|error| {
             format!("a mount with another owner does not work here: {error}; it needs CAP_SYS_ADMIN and a file system that can")
         })
-    }
-
-    /// The mapping of an id, made at its first use.
-    fn mapping(&self, stored: (u32, u32), id: u32) -> std::io::Result<OwnedFd> {
-        let known = {
-            let mut mappings = lock(&self.mappings);
-            let at = mappings.iter().position(|(known, _)| *known == id);
-            at.map(|at| mappings.swap_remove(at).1)
-        };
-        known.map_or_else(|| mount::owner_mapping(stored, id), Ok)
     }
 }
 

@@ -41,6 +41,7 @@ mod postmaster;
 pub(crate) mod recover;
 mod rehearsal;
 pub(crate) mod resident;
+mod room;
 pub mod session;
 pub mod template;
 pub mod verify;

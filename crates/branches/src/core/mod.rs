@@ -6,3 +6,4 @@ pub mod preset;
 pub mod quota;
 pub mod reconcile;
 pub mod request;
+pub mod room;

@@ -1,4 +1,4 @@
-//! What is due: expiry, idle suspend, room on the volume, old templates.
+//! What is due: expiry, idle suspend, old templates.
 //!
 //! A pure function of the registry, the sessions, the free space and the time. It may be asked as
 //! often as one likes: what has been done is no longer due.
@@ -28,8 +28,6 @@ pub struct View<'a> {
     pub branches: Vec<BranchFacts<'a>>,
     /// Every template.
     pub templates: &'a [Template],
-    /// Free bytes on the volume.
-    pub free_bytes: u64,
     /// Whether Egret has a source to make templates from.
     pub has_source: bool,
 }
@@ -39,8 +37,8 @@ pub struct View<'a> {
 pub enum Command {
     /// The lifetime is over: destroy.
     Expire(BranchId),
-    /// Nobody has used it for long, or the volume is nearly full: stop its postmaster.
-    Suspend(BranchId, Why),
+    /// Nobody has used it for long: stop its postmaster.
+    Suspend(BranchId),
     /// Delete a template that nobody uses.
     PurgeTemplate(TemplateId),
     /// The newest template is too old: make a new one.
@@ -52,7 +50,7 @@ pub enum Command {
 pub enum Why {
     /// No session for `branches.idle_suspend`.
     Idle,
-    /// Free space is below `branches.free_critical`.
+    /// It takes the room below `branches.free_critical`.
     NoRoom,
 }
 
@@ -61,9 +59,6 @@ pub fn plan(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec<Com
     let mut commands = Vec::new();
     for facts in &view.branches {
         commands.extend(of_branch(facts, view, config, now));
-    }
-    if view.free_bytes < config.free_critical.bytes() {
-        commands.extend(make_room(view, &commands));
     }
     commands.extend(of_templates(view, config, now));
     commands
@@ -93,7 +88,7 @@ fn of_branch(
     let limit = config.idle_suspend.map(|span| span.duration());
     let idle = matches!((idle_for, limit), (Some(idle), Some(limit)) if idle >= limit);
     (branch.state == BranchState::Running && facts.sessions == 0 && idle)
-        .then_some(Command::Suspend(branch.id, Why::Idle))
+        .then_some(Command::Suspend(branch.id))
 }
 
 /// Whether a living branch was made from a template of this one.
@@ -107,21 +102,6 @@ pub fn has_children(view: &View<'_>, id: BranchId) -> bool {
     view.branches.iter().any(|facts| {
         facts.branch.state != BranchState::Destroying && templates.contains(&facts.branch.template)
     })
-}
-
-/// The newest running branch that is not leaving anyway: one at a time, until there is room.
-fn make_room(view: &View<'_>, commands: &[Command]) -> Option<Command> {
-    let leaving = |id: BranchId| {
-        commands.iter().any(|command| {
-            matches!(command, Command::Expire(other) | Command::Suspend(other, _) if *other == id)
-        })
-    };
-    view.branches
-        .iter()
-        .map(|facts| facts.branch)
-        .filter(|branch| branch.state == BranchState::Running && !leaving(branch.id))
-        .max_by_key(|branch| (!branch.protected, branch.created_at))
-        .map(|branch| Command::Suspend(branch.id, Why::NoRoom))
 }
 
 fn of_templates(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec<Command> {

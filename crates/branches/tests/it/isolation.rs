@@ -83,7 +83,7 @@ const OBJECTS: &str = "CREATE ROLE app_owner LOGIN PASSWORD 'secret' CREATEROLE;
              SELECT lo_create(0)";
 
 /// What the owner of these may do.
-const ALLOWED: [&str; 21] = [
+const ALLOWED: [&str; 22] = [
     "ALTER TABLE item ADD COLUMN price numeric",
     "DROP TABLE shop.orders",
     "ALTER TYPE mood ADD VALUE 'better'",
@@ -105,6 +105,7 @@ const ALLOWED: [&str; 21] = [
     "CREATE DATABASE another",
     "VACUUM item",
     "CHECKPOINT",
+    "CREATE ROLE helper; GRANT SELECT ON made TO helper; REVOKE ALL ON made FROM helper; DROP ROLE helper",
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use egret_base::Coded;
 use egret_base::settings::Size;
-use egret_branches::model::{From, NewBranch};
+use egret_branches::model::{BranchState, DEFAULT_TENANT, From, NewBranch};
 use egret_branches::{BranchesError, open_volume};
 
 use crate::home::{Egret, Home, name};
@@ -203,19 +203,29 @@ async fn a_nearly_full_volume_refuses_new_branches_and_keeps_the_source() {
     home.config.free_critical = Size::mib(80);
     let egret = home.start().await;
     egret.make_app().await;
+    // Younger than the one that grows, and no reason to stop.
     egret.branch("greedy").await;
+    egret.branch("neighbour").await;
     egret
         .ask("greedy", "CREATE TABLE big (t text)")
         .await
         .unwrap();
-    // The branch fills the volume until it is suspended or refused.
+    // The branch fills the volume until it is suspended.
     let grow = "INSERT INTO big SELECT repeat(md5(n::text), 60) FROM generate_series(1, 5000) AS n";
     loop {
-        let room = Size(egret.branches.volume().unwrap().free_bytes);
-        if room < home.config.free_min || egret.ask("greedy", grow).await.is_err() {
+        let _ = egret.ask("greedy", grow).await;
+        let shown = egret.branches.show(DEFAULT_TENANT, &name("greedy")).await;
+        if shown.unwrap().branch.state == BranchState::Suspended {
             break;
         }
     }
+    let neighbour = egret
+        .branches
+        .show(DEFAULT_TENANT, &name("neighbour"))
+        .await;
+    assert_eq!(neighbour.unwrap().branch.state, BranchState::Running);
+    let woken = egret.ask("greedy", grow).await.unwrap_err();
+    assert!(matches!(woken, BranchesError::VolumeFull { .. }), "{woken}");
     let error = egret
         .branches
         .create(NewBranch::named(name("late")))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use egret_base::settings::{Size, Span};
+use egret_base::settings::Span;
 use egret_base::{Entropy, SeededEntropy};
 use proptest::prelude::*;
 
@@ -60,7 +60,6 @@ fn due(
     branches: &[Branch],
     templates: &[Template],
     config: &BranchesConfig,
-    free: u64,
     now: i64,
 ) -> Vec<Command> {
     let view = View {
@@ -73,13 +72,10 @@ fn due(
             })
             .collect(),
         templates,
-        free_bytes: free,
         has_source: true,
     };
     plan(&view, config, at(now))
 }
-
-const ROOM: u64 = u64::MAX;
 
 #[test]
 fn a_branch_expires_after_its_children_and_never_while_protected() {
@@ -91,30 +87,18 @@ fn a_branch_expires_after_its_children_and_never_while_protected() {
     let config = BranchesConfig::default();
     let templates = [head, of_parent];
     assert_eq!(
-        due(std::slice::from_ref(&parent), &templates, &config, ROOM, 9),
+        due(std::slice::from_ref(&parent), &templates, &config, 9),
         vec![]
     );
     assert_eq!(
-        due(
-            &[parent.clone(), child.clone()],
-            &templates,
-            &config,
-            ROOM,
-            11
-        ),
+        due(&[parent.clone(), child.clone()], &templates, &config, 11),
         vec![]
     );
     child.state = BranchState::Destroying;
-    let after = due(
-        &[parent.clone(), child.clone()],
-        &templates,
-        &config,
-        ROOM,
-        11,
-    );
+    let after = due(&[parent.clone(), child.clone()], &templates, &config, 11);
     assert_eq!(after, vec![Command::Expire(parent.id)]);
     parent.protected = true;
-    assert_eq!(due(&[parent], &templates, &config, ROOM, 11), vec![]);
+    assert_eq!(due(&[parent], &templates, &config, 11), vec![]);
 }
 
 #[test]
@@ -122,25 +106,11 @@ fn idle_branches_are_suspended_when_asked_for() {
     let head = template(1, None, 0);
     let (templates, branches) = ([head.clone()], [branch(1, head.id)]);
     let mut config = BranchesConfig::default();
-    assert_eq!(due(&branches, &templates, &config, ROOM, 1_000), vec![]);
+    assert_eq!(due(&branches, &templates, &config, 1_000), vec![]);
     config.idle_suspend = Some(Span::secs(100));
-    assert_eq!(due(&branches, &templates, &config, ROOM, 50), vec![]);
-    let suspend = vec![Command::Suspend(branches[0].id, Why::Idle)];
-    assert_eq!(due(&branches, &templates, &config, ROOM, 1_000), suspend);
-}
-
-#[test]
-fn a_nearly_full_volume_suspends_the_newest_unprotected_first() {
-    let head = template(1, None, 0);
-    let mut newest = branch(3, head.id);
-    newest.protected = true;
-    let branches = [branch(1, head.id), branch(2, head.id), newest];
-    let config = BranchesConfig::default();
-    let commands = due(&branches, &[head], &config, Size::mib(1).bytes(), 10);
-    assert_eq!(
-        commands,
-        vec![Command::Suspend(branches[1].id, Why::NoRoom)]
-    );
+    assert_eq!(due(&branches, &templates, &config, 50), vec![]);
+    let suspend = vec![Command::Suspend(branches[0].id)];
+    assert_eq!(due(&branches, &templates, &config, 1_000), suspend);
 }
 
 #[test]
@@ -153,7 +123,7 @@ fn old_unused_templates_go_and_the_newest_stay() {
     ];
     let user = branch(1, templates[0].id);
     let config = BranchesConfig::default();
-    let commands = due(&[user], &templates, &config, ROOM, 1_000);
+    let commands = due(&[user], &templates, &config, 1_000);
     assert_eq!(commands, vec![Command::PurgeTemplate(templates[1].id)]);
 }
 
@@ -161,20 +131,17 @@ fn old_unused_templates_go_and_the_newest_stay() {
 fn a_template_is_refreshed_by_age_when_asked_for() {
     let head = [template(1, None, 0)];
     let mut config = BranchesConfig::default();
-    assert_eq!(due(&[], &head, &config, ROOM, 1_000), vec![]);
+    assert_eq!(due(&[], &head, &config, 1_000), vec![]);
     config.template_refresh = Some(Span::secs(60));
-    assert_eq!(due(&[], &head, &config, ROOM, 59), vec![]);
-    assert_eq!(
-        due(&[], &head, &config, ROOM, 60),
-        vec![Command::RefreshTemplate]
-    );
+    assert_eq!(due(&[], &head, &config, 59), vec![]);
+    assert_eq!(due(&[], &head, &config, 60), vec![Command::RefreshTemplate]);
 }
 
 /// Carries out a command as the engine would, on the values alone.
 fn apply(command: &Command, branches: &mut [Branch], templates: &mut Vec<Template>) {
     match command {
         Command::Expire(id) => find(branches, *id).state = BranchState::Destroying,
-        Command::Suspend(id, _) => find(branches, *id).state = BranchState::Suspended,
+        Command::Suspend(id) => find(branches, *id).state = BranchState::Suspended,
         Command::PurgeTemplate(id) => templates.retain(|template| template.id != *id),
         Command::RefreshTemplate => {}
     }
@@ -189,7 +156,7 @@ fn find(branches: &mut [Branch], id: BranchId) -> &mut Branch {
 
 proptest! {
     /// From any registry: carrying out what is due, tombstones purged beside it, ends, never touches
-    /// the protected but to make room, and never removes a template in use.
+    /// the protected, and never removes a template in use.
     #[test]
     fn doing_what_is_due_settles(seed in any::<u64>()) {
         let entropy = SeededEntropy::new(seed);
@@ -215,7 +182,7 @@ proptest! {
         let protected: Vec<BranchId> = branches.iter().filter(|b| b.protected && b.state != BranchState::Destroying).map(|b| b.id).collect();
         for round in 0.. {
             prop_assert!(round < 50, "never settles");
-            let commands = due(&branches, &templates, &config, ROOM, 1_000);
+            let commands = due(&branches, &templates, &config, 1_000);
             if commands.is_empty() {
                 break;
             }

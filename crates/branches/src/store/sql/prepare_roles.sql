@@ -9,6 +9,12 @@ BEGIN
     ALTER ROLE egret_branch LOGIN CREATEDB NOSUPERUSER NOCREATEROLE NOREPLICATION NOBYPASSRLS
         CONNECTION LIMIT -1 VALID UNTIL 'infinity';
 
+    -- From 16 on a role with CREATEROLE administers the roles it has made and no other one. Before, it
+    -- could give itself every role that is no superuser, those that run programs included.
+    IF current_setting('server_version_num')::int >= 160000 THEN
+        ALTER ROLE egret_branch CREATEROLE;
+    END IF;
+
     -- Role 10 is the bootstrap superuser, which cannot be demoted.
     FOR found IN SELECT rolname FROM pg_roles WHERE oid <> 10 AND rolname !~ '^pg_' LOOP
         IF found.rolname <> 'egret_branch' THEN

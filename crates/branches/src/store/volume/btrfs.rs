@@ -58,3 +58,36 @@ impl Volume for Btrfs {
         super::unshared_below(path, cloned_at)
     }
 }
+
+/// Data that writers have been promised room for and that is not allocated yet; 0 where the kernel
+/// does not show it.
+pub(super) fn promised_bytes(root: &Path) -> u64 {
+    let read = || -> Option<u64> {
+        let device = device_of(root)?;
+        let file_systems = std::fs::read_dir("/sys/fs/btrfs").ok()?;
+        let own = file_systems
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|path| path.join("devices").join(&device).exists())?;
+        let text = std::fs::read_to_string(own.join("allocation/data/bytes_may_use")).ok()?;
+        text.trim().parse().ok()
+    };
+    read().unwrap_or(0)
+}
+
+/// The name of the device of the btrfs that `root` is on, as proc_pid_mountinfo(5) shows it: the
+/// fifth field is the mount point, and behind the dash are type and device.
+fn device_of(root: &Path) -> Option<std::ffi::OsString> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let found = text.lines().filter_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let mount_point = Path::new(mount.split(' ').nth(4)?);
+        let mut kind = kind.split(' ');
+        let is_btrfs = kind.next() == Some("btrfs");
+        let device = kind.next()?;
+        (is_btrfs && root.starts_with(mount_point)).then_some((mount_point, device))
+    });
+    let (_, device) = found.max_by_key(|(mount_point, _)| mount_point.as_os_str().len())?;
+    let device = std::fs::canonicalize(device).ok()?;
+    device.file_name().map(ToOwned::to_owned)
+}

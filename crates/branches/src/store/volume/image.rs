@@ -95,7 +95,9 @@ pub fn mount(image: &Path, root: &Path) -> Result<(), BranchesError> {
         return Ok(());
     }
     fs::create_dir_all(root).map_err(io("create", root))?;
-    let arguments = ["--find", "--show", "--direct-io=on"].map(OsStr::new);
+    // A branch's mount namespace may keep the file system alive after it was unmounted here. A second
+    // device for the same file would be a second file system on it: the device in use is used again.
+    let arguments = ["--find", "--show", "--nooverlap", "--direct-io=on"].map(OsStr::new);
     let device = run("losetup", &[&arguments[..], &[image.as_os_str()]].concat())?;
     let device = device.trim().to_owned();
     // No discard: freed blocks would become holes, and the image would no longer be preallocated.
@@ -110,12 +112,12 @@ pub fn mount(image: &Path, root: &Path) -> Result<(), BranchesError> {
     fs::set_permissions(root, open).map_err(io("change the mode of", root))
 }
 
-/// Unmounts the image; its loop device goes with it. Blocks for at most [`UNMOUNT_WAIT_MAX`] while
-/// somebody still has a file of it open.
+/// Unmounts the image; its loop device goes with it, also in the namespaces of branches that have
+/// just ended. Blocks for at most [`UNMOUNT_WAIT_MAX`] while a file of it is still open.
 ///
 /// # Errors
 /// [`BranchesError::Volume`] when something still uses it then.
-pub fn unmount(root: &Path) -> Result<(), BranchesError> {
+pub fn unmount(image: &Path, root: &Path) -> Result<(), BranchesError> {
     let started = Instant::now();
     while is_mounted(root) {
         match rustix::mount::unmount(root, UnmountFlags::empty()) {
@@ -131,7 +133,28 @@ pub fn unmount(root: &Path) -> Result<(), BranchesError> {
             Ok(()) => {}
         }
     }
+    while is_attached(image) {
+        if started.elapsed() >= UNMOUNT_WAIT_MAX {
+            return Err(fail(format!(
+                "{} is unmounted here, but still in use by a process in a mount namespace of its own",
+                image.display()
+            )));
+        }
+        std::thread::sleep(UNMOUNT_INTERVAL);
+    }
     Ok(())
+}
+
+/// Whether a loop device has this file.
+fn is_attached(image: &Path) -> bool {
+    let Ok(devices) = fs::read_dir("/sys/block") else {
+        return false;
+    };
+    let image = image.canonicalize().unwrap_or_else(|_| image.to_owned());
+    devices.flatten().any(|device| {
+        let file = fs::read_to_string(device.path().join("loop/backing_file"));
+        file.is_ok_and(|file| Path::new(file.trim_end()) == image)
+    })
 }
 
 /// Whether a file system is mounted at `root`: it is on another device than its parent.

@@ -125,6 +125,16 @@ impl Mounted {
         self.root.join("source")
     }
 
+    /// Bytes that can still be written: on btrfs, what is free less what has been promised to writes
+    /// that are in memory alone, for which statvfs(3) does not account.
+    ///
+    /// # Errors
+    /// [`BranchesError::Io`].
+    pub fn writable_bytes(&self) -> Result<u64, BranchesError> {
+        let free = self.space()?.free;
+        Ok(free.saturating_sub(btrfs::promised_bytes(&self.root)))
+    }
+
     /// Room on the file system.
     ///
     /// # Errors
@@ -210,6 +220,20 @@ fn chosen(wanted: &str, offered: Driver) -> Result<Driver, BranchesError> {
             ),
         }),
     }
+}
+
+/// Bytes that the files of a data directory take on the disk, shared ones included, and those that
+/// are on their way there (`st_blocks`; btrfs counts what is not allocated yet).
+///
+/// # Errors
+/// The file system's.
+pub fn bytes_on_disk(path: &Path) -> std::io::Result<u64> {
+    let mut total = 0;
+    walk(path, &mut |_, _, stat| {
+        total += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+        Ok(())
+    })?;
+    Ok(total)
 }
 
 /// The driver by its name.

@@ -28,10 +28,10 @@ pub fn relocate(data_dir: &Path, from: &Path, size: Size) -> Result<PathBuf, Bra
     );
     let copied =
         image::create(&trial, &trial_root, size).and_then(|()| copy_onto(&trial_root, from));
-    let copied = copied.and(image::unmount(&trial_root));
+    let copied = copied.and(image::unmount(&trial, &trial_root));
     if let Err(error) = copied {
         // What went wrong is told; what the clean-up meets is not the user's business.
-        let _ = image::unmount(&trial_root);
+        let _ = image::unmount(&trial, &trial_root);
         remove_file(&trial)?;
         remove_directory(&trial_root)?;
         return Err(error);
@@ -81,14 +81,17 @@ fn copy_onto(trial_root: &Path, from: &Path) -> Result<(), BranchesError> {
 /// [`BranchesError::Io`].
 pub fn undo_interrupted_move(data_dir: &Path) -> Result<(), BranchesError> {
     let (root, old) = (data_dir.join("volume"), data_dir.join("volume.old"));
-    let trial_root = data_dir.join("volume.new");
-    image::unmount(&trial_root)?;
+    let (trial_root, trial) = (
+        data_dir.join("volume.new"),
+        data_dir.join("volume-trial.img"),
+    );
+    image::unmount(&trial, &trial_root)?;
     if old.exists() && !image_path(data_dir).exists() {
         remove_mount_point(&root)?;
         fs::rename(&old, &root).map_err(io("rename", &old))?;
     }
     remove_mount_point(&trial_root)?;
-    remove_file(&data_dir.join("volume-trial.img"))
+    remove_file(&trial)
 }
 
 /// Removes what a move left behind, once the image it made is mounted and holds the server.

@@ -1,0 +1,123 @@
+//! Keeping room on the volume for the source, by stopping the branch that takes it.
+//!
+//! The kernel does not say when a file system fills up, so it is asked several times a second, which
+//! takes some microseconds. Branches are measured, which takes milliseconds each, only while little
+//! room is left and it falls.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::{Inner, lock};
+use crate::core::plan::Why;
+use crate::core::room::{GROWTH_BYTES_MIN, Room, fastest_growing};
+use crate::error::BranchesError;
+use crate::model::{Branch, BranchId, BranchState};
+use crate::store::source::blocking;
+use crate::store::volume::bytes_on_disk;
+
+/// How often free room is looked at.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// What an earlier look has found.
+struct Look {
+    at: Instant,
+    free: u64,
+}
+
+/// Sizes of running branches, and the free room when they were measured.
+struct Measurement {
+    free: u64,
+    sizes: HashMap<BranchId, u64>,
+}
+
+impl Inner {
+    /// Stops branches that fill the volume, until Egret stops.
+    pub(crate) async fn keep_room(self: &Arc<Self>) {
+        let mut last: Option<Look> = None;
+        let mut measured: Option<Measurement> = None;
+        let leaving = Arc::new(Mutex::new(HashSet::new()));
+        while !self.stopping.load(Ordering::Acquire) {
+            let looked = self.look(&mut last, &mut measured, &leaving).await;
+            if let Err(error) = looked
+                && !self.stopping.load(Ordering::Acquire)
+            {
+                tracing::debug!(%error, "the room on the volume is not known");
+            }
+            tokio::select! {
+                () = self.ending() => {}
+                () = tokio::time::sleep(INTERVAL) => {}
+            }
+        }
+    }
+
+    async fn look(
+        self: &Arc<Self>,
+        last: &mut Option<Look>,
+        measured: &mut Option<Measurement>,
+        leaving: &Arc<Mutex<HashSet<BranchId>>>,
+    ) -> Result<(), BranchesError> {
+        let mounted = self.mounted();
+        let free = blocking(move || mounted.writable_bytes()).await?;
+        let now = Instant::now();
+        let room = Room {
+            free,
+            falling_per_s: last
+                .as_ref()
+                .map_or(0, |last| falling_per_s(last, free, now)),
+        };
+        *last = Some(Look { at: now, free });
+        // Twice what branches leave free: early enough to know how large they were before.
+        let is_near = free < self.config.free_min.bytes().saturating_mul(2);
+        if !is_near && !room.is_short(&self.config) {
+            *measured = None;
+            return Ok(());
+        }
+        let fell = measured
+            .as_ref()
+            .is_none_or(|measured| free + GROWTH_BYTES_MIN <= measured.free);
+        if !fell {
+            return Ok(());
+        }
+        let running = |branch: &Branch| {
+            branch.state == BranchState::Running && !lock(leaving).contains(&branch.id)
+        };
+        let branches = self.started()?.registry.branches_where(running);
+        let paths = self.paths.clone();
+        let ids: Vec<BranchId> = branches.iter().map(|branch| branch.id).collect();
+        let sizes = blocking(move || {
+            let size = |id: &BranchId| Some((*id, bytes_on_disk(&paths.branch(*id)).ok()?));
+            Ok(ids.iter().filter_map(size).collect::<HashMap<_, _>>())
+        })
+        .await?;
+        let before = measured.replace(Measurement {
+            free,
+            sizes: sizes.clone(),
+        });
+        if let Some(before) = before.filter(|_| room.is_short(&self.config))
+            && let Some(id) = fastest_growing(&before.sizes, &sizes)
+        {
+            self.stop_for_room(id, leaving);
+        }
+        Ok(())
+    }
+
+    /// Suspends a branch while room is watched further: writing out what it has left takes a while.
+    fn stop_for_room(self: &Arc<Self>, id: BranchId, leaving: &Arc<Mutex<HashSet<BranchId>>>) {
+        lock(leaving).insert(id);
+        let (inner, leaving) = (self.clone(), leaving.clone());
+        tokio::spawn(async move {
+            if let Err(error) = inner.suspend_due(id, Why::NoRoom).await {
+                tracing::warn!(branch = %id, %error, "a branch that fills the volume was not suspended");
+            }
+            lock(&leaving).remove(&id);
+        });
+    }
+}
+
+fn falling_per_s(last: &Look, free: u64, now: Instant) -> u64 {
+    let fell = last.free.saturating_sub(free) as f64;
+    let seconds = (now - last.at).as_secs_f64().max(0.001);
+    (fell / seconds) as u64
+}

@@ -1,0 +1,47 @@
+//! Which branch is stopped so that the volume does not fill up: the one that grows.
+
+use std::collections::HashMap;
+
+use crate::config::BranchesConfig;
+use crate::model::BranchId;
+
+/// How long a stop takes at most, in seconds: as far ahead room is looked for.
+const REACTION_S: u64 = 2;
+
+/// Growth below this is what any idle server writes.
+pub const GROWTH_BYTES_MIN: u64 = 1 << 20;
+
+/// What is known of the volume at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Bytes that can be written.
+    pub free: u64,
+    /// By how many bytes a second that falls.
+    pub falling_per_s: u64,
+}
+
+impl Room {
+    /// Whether something has to be stopped now for the source to keep its room.
+    pub fn is_short(&self, config: &BranchesConfig) -> bool {
+        let lost = self.falling_per_s.saturating_mul(REACTION_S);
+        self.free.saturating_sub(lost) < config.free_critical.bytes()
+    }
+}
+
+/// The branch that has grown most between two measurements of bytes on the disk; `None` when none
+/// has: stopping one that does not grow gives nothing back.
+pub fn fastest_growing(
+    before: &HashMap<BranchId, u64>,
+    after: &HashMap<BranchId, u64>,
+) -> Option<BranchId> {
+    let growth = |id: &BranchId, bytes: u64| Some(bytes.saturating_sub(*before.get(id)?));
+    after
+        .iter()
+        .filter_map(|(id, bytes)| Some((growth(id, *bytes)?, *id)))
+        .filter(|(growth, _)| *growth >= GROWTH_BYTES_MIN)
+        .max()
+        .map(|(_, id)| id)
+}
+
+#[cfg(test)]
+mod tests;

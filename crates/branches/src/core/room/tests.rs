@@ -1,0 +1,55 @@
+//! Which branch is stopped when room runs out.
+
+use egret_base::Timestamp;
+use egret_base::settings::Size;
+
+use super::*;
+
+fn id(number: i64) -> BranchId {
+    BranchId::new(Timestamp::from_micros(number * 1_000), [0; 10])
+}
+
+fn sizes(sizes: &[(i64, u64)]) -> HashMap<BranchId, u64> {
+    sizes
+        .iter()
+        .map(|(number, mib)| (id(*number), mib << 20))
+        .collect()
+}
+
+#[test]
+fn the_branch_that_grows_is_stopped_and_no_neighbour() {
+    let before = sizes(&[(1, 100), (2, 5_000), (3, 40)]);
+    let after = sizes(&[(1, 900), (2, 5_000), (3, 45)]);
+    assert_eq!(fastest_growing(&before, &after), Some(id(1)));
+    // With that one gone, the next one that grows.
+    let after = sizes(&[(2, 5_000), (3, 45)]);
+    assert_eq!(fastest_growing(&before, &after), Some(id(3)));
+}
+
+#[test]
+fn a_full_volume_stops_nothing_that_does_not_grow() {
+    let before = sizes(&[(1, 100), (2, 5_000)]);
+    assert_eq!(fastest_growing(&before, &before), None);
+    // Of one that is new it is not known how fast it grows.
+    let after = sizes(&[(1, 90), (2, 5_000), (3, 700)]);
+    assert_eq!(fastest_growing(&before, &after), None);
+}
+
+#[test]
+fn room_that_falls_fast_is_short_early() {
+    let config = BranchesConfig {
+        free_critical: Size::mib(256),
+        ..BranchesConfig::default()
+    };
+    let short = |free: Size, falling: Size| {
+        Room {
+            free: free.bytes(),
+            falling_per_s: falling.bytes(),
+        }
+        .is_short(&config)
+    };
+    assert!(!short(Size::mib(300), Size::mib(0)));
+    assert!(short(Size::mib(200), Size::mib(0)));
+    assert!(short(Size::gib(1), Size::mib(500)));
+    assert!(!short(Size::gib(2), Size::mib(500)));
+}
