@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Seq;
+
 /// When an append counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -52,6 +54,9 @@ pub struct LogConfig {
     pub open_segments_max: usize,
     /// Refuses to begin a log where there is none. Default: false.
     pub must_exist: bool,
+    /// Every record below is known from elsewhere to have been durable: a log that ends before it is refused.
+    /// Default: 0.
+    pub durable_below: Seq,
     /// Who makes spare segments. Default: a thread.
     pub housekeeping: Housekeeping,
 }
@@ -70,6 +75,7 @@ impl Default for LogConfig {
             index_stride_bytes: 16 << 10,
             open_segments_max: 32,
             must_exist: false,
+            durable_below: Seq(0),
             housekeeping: Housekeeping::Thread,
         }
     }

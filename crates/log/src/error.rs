@@ -83,6 +83,18 @@ pub enum LogError {
         /// What was asked for.
         replay_from: Seq,
     },
+    /// The log ends before records that were durable, at a place where nothing is damaged.
+    #[error(
+        "log: {place} ends before record {next}, but every record below {durable_below} was durable: its last segments were removed or are an older copy; restore them"
+    )]
+    Shortened {
+        /// The log's directory.
+        place: String,
+        /// The sequence number the next append would get.
+        next: Seq,
+        /// What is known to have been durable.
+        durable_below: Seq,
+    },
     /// There is no log where there must be one.
     #[error(
         "log: {place} has no segments, but records from {replay_from} on were asked for: they were removed; restore them from a backup"
@@ -182,6 +194,7 @@ impl Coded for LogError {
             Self::Corrupt { .. } => "log_corrupt",
             Self::Missing { .. } => "log_segment_missing",
             Self::Behind { .. } => "log_behind",
+            Self::Shortened { .. } => "log_shortened",
             Self::Absent { .. } => "log_absent",
             Self::Truncated { .. } => "log_truncated",
             Self::Compacted { .. } => "log_compacted",
@@ -210,6 +223,7 @@ impl Coded for LogError {
             | Self::Corrupt { .. }
             | Self::Missing { .. }
             | Self::Behind { .. }
+            | Self::Shortened { .. }
             | Self::Absent { .. }
             | Self::UnknownVersion { .. } => Kind::Internal,
         }

@@ -2,6 +2,7 @@
 
 mod append;
 mod compact;
+mod end;
 mod handles;
 mod keeper;
 mod open;
@@ -27,6 +28,7 @@ use crate::disk::Disk;
 use crate::format::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::{Appended, Batch, Directory, Durability, Log, LogConfig, LogError, SegmentInfo, Seq};
 use append::random_salt;
+use end::EndMark;
 use keeper::{Keeper, KeeperThread, Retired, Task};
 use read::Shared;
 use segment::{Opened, Segment};
@@ -53,6 +55,8 @@ pub struct FileLog<D: Disk = Directory> {
     compactions: u64,
     /// Of the last frame written, or tried to.
     nonce: u64,
+    /// None when the disk had no room for it.
+    end: Option<EndMark<D::File>>,
     keeper: Arc<Keeper<D>>,
     // Fields are dropped in order: the thread's last work is done while the lock is held.
     _thread: Option<KeeperThread<D>>,
@@ -90,6 +94,29 @@ impl<D: Disk> FileLog<D> {
         };
         self.stopped = Some(stopped.clone());
         stopped
+    }
+
+    /// Lets the next start know how far the log is durable.
+    fn note_end(&mut self) {
+        if let Some(end) = &mut self.end {
+            end.note(self.synced_below);
+        }
+    }
+
+    /// Makes everything durable, and the mark that says so: what is bad below it afterwards is damage and no
+    /// interrupted write. Dropping the log does the same.
+    ///
+    /// # Errors
+    /// [`LogError::Stopped`], and [`LogError::Io`] when only the mark could not be synced.
+    pub fn seal(&mut self) -> Result<(), LogError> {
+        self.sync()?;
+        let path = format!("{}/{}", self.shared.place, end::END_NAME);
+        match &mut self.end {
+            Some(end) => end
+                .seal(self.synced_below)
+                .map_err(|error| failed(&path, "sync", error)),
+            None => Ok(()),
+        }
     }
 
     fn full(&self, needed_bytes: u64) -> LogError {
@@ -152,6 +179,7 @@ impl<D: Disk> Log for FileLog<D> {
         if self.synced_below < self.next {
             self.sync_everything()?;
             self.synced_below = self.next;
+            self.note_end();
         }
         Ok(())
     }
@@ -306,6 +334,13 @@ impl<D: Disk> Log for FileLog<D> {
 
     fn shortage(&self) -> Option<LogError> {
         self.keeper.failure()
+    }
+}
+
+impl<D: Disk> Drop for FileLog<D> {
+    fn drop(&mut self) {
+        // The owner may have been told already; without the mark a start proves less.
+        let _ = self.seal();
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod exceptions;
 pub mod manifests;
 pub mod markdown;
+pub mod promises;
 pub mod rust;
 pub mod text;
 pub mod tree;

@@ -40,7 +40,11 @@ fn assert_document_is_whole(document: &Value) {
             assert!(ids.insert(id), "{method} {path}: {id} is taken");
             let errors = operation["responses"]["default"]["$ref"].as_str().unwrap();
             let is_prometheus = path.starts_with("/prometheus/");
-            assert_eq!(errors.ends_with("/PrometheusProblem"), is_prometheus, "{path}");
+            assert_eq!(
+                errors.ends_with("/PrometheusProblem"),
+                is_prometheus,
+                "{path}"
+            );
         }
     }
 }

@@ -69,6 +69,7 @@ impl<D: Disk> FileLog<D> {
         self.next = first.plus(batch.len() as u64);
         if self.config.durability == Durability::Fsync {
             self.synced_below = self.next;
+            self.note_end();
         }
         let mut recent = self
             .shared

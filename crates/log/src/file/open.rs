@@ -6,10 +6,11 @@ use std::sync::Arc;
 use egret_base::{Entropy, SystemEntropy};
 
 use super::append::{begin, new_header, random_salt};
+use super::end;
 use super::handles::Handles;
 use super::keeper::{Keeper, KeeperThread};
 use super::read::Shared;
-use super::recover::{Recovered, recover};
+use super::recover::{Known, Recovered, recover};
 use super::segment::Index;
 use super::{FileLog, Recovery, failed};
 use crate::disk::{Disk, DiskFile};
@@ -23,7 +24,7 @@ impl<D: Disk> FileLog<D> {
     ///
     /// # Errors
     /// [`LogError::Locked`], [`LogError::Corrupt`], [`LogError::Missing`], [`LogError::Behind`],
-    /// [`LogError::Absent`], [`LogError::UnknownVersion`], [`LogError::Full`], [`LogError::Config`],
+    /// [`LogError::Absent`], [`LogError::Shortened`], [`LogError::UnknownVersion`], [`LogError::Full`], [`LogError::Config`],
     /// [`LogError::Io`].
     pub fn open(
         disk: D,
@@ -49,11 +50,19 @@ impl<D: Disk> FileLog<D> {
         let lock = take_lock(&disk, &place)?;
         let names = disk.list().map_err(|error| failed(&place, "list", error))?;
         let handles = Arc::new(Handles::new(disk.clone(), config.open_segments_max));
-        let recovered = recover(&handles, &place, names.clone(), &config, replay_from)?;
-        if recovered.segments.is_empty() && config.must_exist {
+        let marked = end::read(&disk, &place, &names)?;
+        let durable_below = config.durable_below.max(marked.unwrap_or_default());
+        let known = Known {
+            replay_from,
+            durable_below,
+        };
+        let recovered = recover(&handles, &place, names.clone(), &config, known)?;
+        // A mark is made only once there is a segment.
+        let must_exist = config.must_exist || durable_below > Seq::FIRST || marked.is_some();
+        if recovered.segments.is_empty() && must_exist {
             return Err(LogError::Absent {
                 place: place.to_string(),
-                replay_from,
+                replay_from: replay_from.max(durable_below),
             });
         }
         make_durable(&disk, &place, &recovered)?;
@@ -75,6 +84,7 @@ impl<D: Disk> FileLog<D> {
         }
         let active = Arc::clone(segments.last().expect("one was begun if there was none"));
         let active_file = active.file()?;
+        let end = end::open(&disk, &place, next, marked.is_some())?;
         let shared = Arc::new(Shared::new(place, handles, &config, segments, next));
         let thread = match config.housekeeping {
             Housekeeping::Owner => None,
@@ -83,7 +93,7 @@ impl<D: Disk> FileLog<D> {
                     .map_err(|error| failed(&shared.place, "start a thread for", error))?,
             ),
         };
-        let log = Self {
+        let mut log = Self {
             disk,
             config,
             shared,
@@ -97,11 +107,13 @@ impl<D: Disk> FileLog<D> {
             stopped: None,
             compactions: 0,
             nonce: random_salt(&*entropy).0,
+            end,
             entropy,
             keeper,
             _thread: thread,
             _lock: lock,
         };
+        log.note_end();
         Ok((log, recovered.recovery))
     }
 }

@@ -1,12 +1,13 @@
 //! Opening a log: which files belong to it, where it ends, and what a crash left behind.
 //!
 //! A frame that does not check is the log's torn end, unless something written later proves that it
-//! had been durable: a frame or a header that says so in its *synced below*. Then the disk has
-//! lost what it had confirmed, and the log is not opened.
+//! had been durable: a frame or a header that says so in its *synced below*, or the end mark. Then the disk
+//! has lost what it had confirmed, and the log is not opened.
 
 use std::sync::Arc;
 
 use super::compact::TEMPORARY_PREFIX;
+use super::end::{END_NAME, NEW_END_NAME};
 use super::handles::Handles;
 use super::scan::{Found, WINDOW_BYTES, Window, frame_at};
 use super::segment::{Index, Segment, parse_segment_name};
@@ -79,7 +80,9 @@ impl Files {
                 files.segments.push((first, name));
             } else if name.starts_with(TEMPORARY_PREFIX) {
                 files.temporary.push(name);
-            } else if !name.starts_with("spare-") && name != "lock" {
+            } else if !name.starts_with("spare-")
+                && !["lock", END_NAME, NEW_END_NAME].contains(&name.as_str())
+            {
                 files.foreign.push(name);
             }
         }
@@ -88,13 +91,22 @@ impl Files {
     }
 }
 
+/// What is known of a log before its segments are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Known {
+    /// The first record that the owner needs.
+    pub replay_from: Seq,
+    /// Every record below was durable.
+    pub durable_below: Seq,
+}
+
 /// Reads what is in the directory.
 pub(crate) fn recover<D: Disk>(
     handles: &Arc<Handles<D>>,
     place: &Arc<str>,
     names: Vec<String>,
     config: &LogConfig,
-    replay_from: Seq,
+    known: Known,
 ) -> Result<Recovered<D>, LogError> {
     let files = Files::sort(names);
     let mut segments: Vec<Segment<D>> = Vec::new();
@@ -119,11 +131,12 @@ pub(crate) fn recover<D: Disk>(
     };
     let mut scan = Scan {
         segments,
-        proven_below: Seq(0),
+        proven_below: known.durable_below,
+        durable_below: known.durable_below,
         dropped,
         recovery,
     };
-    let next = scan.run(place, replay_from)?;
+    let next = scan.run(place, known.replay_from)?;
     Ok(Recovered {
         segments: scan.segments.into_iter().map(Arc::new).collect(),
         next,
@@ -137,6 +150,8 @@ struct Scan<D: Disk> {
     segments: Vec<Segment<D>>,
     /// Somebody has noted that every record below was durable.
     proven_below: Seq,
+    /// What the end mark or the owner says of it.
+    durable_below: Seq,
     dropped: Vec<String>,
     recovery: Recovery,
 }
@@ -163,7 +178,7 @@ impl<D: Disk> Scan<D> {
             .segments
             .iter()
             .map(|segment| segment.header.synced_below);
-        self.proven_below = proven.max().unwrap_or_default();
+        self.proven_below = proven.max().unwrap_or_default().max(self.durable_below);
         // What may never have been synced is looked at too, even if nobody replays it.
         let needed = replay_from.min(self.proven_below);
         let from = self
@@ -276,7 +291,14 @@ impl<D: Disk> Scan<D> {
             later.synced_below = later.synced_below.max(inside.synced_below);
             torn_bytes += inside.end.max(SEGMENT_HEADER_BYTES);
         }
-        if later.synced_below > next {
+        if bad.is_none() && torn_bytes == 0 && self.durable_below > next {
+            return Err(LogError::Shortened {
+                place: place.to_string(),
+                next,
+                durable_below: self.durable_below,
+            });
+        }
+        if later.synced_below.max(self.durable_below) > next {
             let following = self
                 .segments
                 .get(at + 1)

@@ -2,6 +2,7 @@
 
 mod crash;
 mod durability;
+mod end;
 mod every_byte;
 mod golden;
 mod hostile;

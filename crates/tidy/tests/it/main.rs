@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use egret_tidy::exceptions::{EXCEPTIONS, Exception, judge};
 use egret_tidy::tree::{self, File};
-use egret_tidy::{Finding, manifests, markdown, rust, text};
+use egret_tidy::{Finding, manifests, markdown, promises, rust, text};
 
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| tree::files(&tree::root()));
 
@@ -68,6 +68,8 @@ fn every_exception_names_a_rule_that_exists() {
         "long-page",
         "broken-link",
         "no-such-target",
+        "untested-promise",
+        "no-such-test",
         "registry-host",
         "machine-path",
     ]);
@@ -156,6 +158,13 @@ fn make_targets_in_the_docs_exist() {
         .flat_map(|file| markdown::check_make_targets(file, makefile))
         .collect();
     pass(&["no-such-target"], &findings);
+}
+
+#[test]
+fn promises_of_the_threat_model_are_tested() {
+    let page = FILES.iter().find(|file| file.path == promises::PAGE);
+    let findings = promises::check(page.expect("the threat model is kept"), &FILES);
+    pass(&["untested-promise", "no-such-test"], &findings);
 }
 
 #[test]

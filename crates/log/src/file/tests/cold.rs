@@ -88,8 +88,10 @@ fn read_all(log: &FileLog<SimulatedDisk>) {
 fn many_segments_are_few_open_files() {
     for durability in [Durability::Fsync, Durability::None] {
         let disk = SimulatedDisk::new(64 << 20);
-        // Of segments, spare ones, the active one, those a tail and a compaction are at.
-        disk.limit_open_files(4 + 2 + 1 + 2 + if durability == Durability::None { 5 } else { 0 });
+        // Of segments, spare ones, the active one, those a tail and a compaction are at, the end mark.
+        disk.limit_open_files(
+            4 + 2 + 1 + 2 + 1 + if durability == Durability::None { 5 } else { 0 },
+        );
         let config = LogConfig {
             durability,
             open_segments_max: 4,
