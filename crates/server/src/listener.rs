@@ -288,7 +288,11 @@ impl Accepted {
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }
-            let progress = (request.version() == Version::HTTP_2).then(|| streams.announce());
+            let progress = if request.version() == Version::HTTP_2 {
+                streams.announce()
+            } else {
+                Arc::default()
+            };
             let response = router.call(request);
             async move {
                 let response = response.await?;

@@ -21,8 +21,8 @@ use tokio::time::Sleep;
 
 use crate::pace::{Pace, PaceLimit};
 
-/// The largest piece of a body that HTTP/2 is given at once. A stream takes a whole piece for a window of one
-/// byte, and keeps it in memory until the peer has read it.
+/// The largest piece of a body that is given to a connection at once. It takes a whole piece for a single byte of
+/// room, and keeps it in memory until the peer has read it.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// Completes when a peer has kept the server waiting for too long.
@@ -216,19 +216,17 @@ async fn supervise(future: impl Future, progress: Arc<ResponseProgress>, limit: 
     .await;
 }
 
-/// A response's body, in pieces for HTTP/2.
+/// A response's body, in pieces: the request counts as in progress until the peer has taken all but the last.
 pub(crate) struct OutgoingBody {
     body: Body,
-    /// None over HTTP/1, where the socket shows whether the peer reads.
-    progress: Option<Arc<ResponseProgress>>,
+    /// Over HTTP/1 nothing looks at it: the socket shows whether the peer reads.
+    progress: Arc<ResponseProgress>,
     rest: Bytes,
 }
 
 impl OutgoingBody {
-    pub(crate) fn new(body: Body, progress: Option<Arc<ResponseProgress>>) -> Self {
-        if let Some(progress) = &progress {
-            progress.waits_for_peer.store(true, Ordering::Relaxed);
-        }
+    pub(crate) fn new(body: Body, progress: Arc<ResponseProgress>) -> Self {
+        progress.waits_for_peer.store(true, Ordering::Relaxed);
         Self {
             body,
             progress,
@@ -259,12 +257,9 @@ impl HttpBody for OutgoingBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Some(progress) = self.progress.clone() else {
-            return Pin::new(&mut self.body).poll_frame(context);
-        };
         if self.rest.is_empty() {
             let frame = Pin::new(&mut self.body).poll_frame(context);
-            progress
+            self.progress
                 .waits_for_peer
                 .store(frame.is_ready(), Ordering::Relaxed);
             match ready!(frame) {
@@ -277,7 +272,7 @@ impl HttpBody for OutgoingBody {
         }
         let piece = self.next_piece();
         let bytes = piece.len() as u64;
-        progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 

@@ -5,6 +5,8 @@
 
 mod paths;
 
+pub(crate) use paths::redact as redact_paths;
+
 use axum::response::{IntoResponse, Response};
 use egret_base::{Coded, Kind};
 use http::{HeaderValue, StatusCode, header};
@@ -112,7 +114,7 @@ impl Problem {
         let whole = egret_base::error::chain(error);
         // The caller's own mistakes hold the caller's own words, which may look like paths.
         let shown = if status.is_server_error() {
-            paths::redact(&whole)
+            redact_paths(&whole)
         } else {
             whole.clone()
         };

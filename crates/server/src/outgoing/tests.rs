@@ -8,7 +8,7 @@ use super::*;
 async fn a_body_in_pieces_is_the_same_body() {
     let whole: Vec<u8> = (0..300_000_u32).map(|at| at as u8).collect();
     let progress = Arc::<ResponseProgress>::default();
-    let mut body = OutgoingBody::new(Body::from(whole.clone()), Some(progress.clone()));
+    let mut body = OutgoingBody::new(Body::from(whole.clone()), progress.clone());
     assert_eq!(body.size_hint().exact(), Some(300_000));
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -2,7 +2,7 @@
 
 /// Replaces each absolute path in a text by its last component: `/var/lib/egret/branches/state.db` becomes
 /// `…/state.db`. Paths of this API stay.
-pub(super) fn redact(text: &str) -> String {
+pub(crate) fn redact(text: &str) -> String {
     let mut redacted = String::with_capacity(text.len());
     let mut rest = text;
     let mut before = ' ';

@@ -25,12 +25,16 @@ use super::negotiation::{ClientStream, negotiate};
 use super::relay::{self, End};
 use super::route::Wish;
 use super::{Ending, Shared, reached, reply};
+use crate::problem::redact_paths;
 
 /// How long a client that was turned away gets to read why before its connection is closed.
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 /// How much a client may send before its session is ready, in bytes.
 const EARLY_BYTES_MAX: usize = 8 << 10;
+
+/// How often a branch may be suspended between being attached and giving a session.
+const SUSPENSIONS_MAX: u32 = 2;
 
 /// Why a connection ends before it is a session.
 pub(super) enum Stop {
@@ -212,38 +216,16 @@ async fn unless_evicted<T>(
 
 /// Wakes the branch and opens a session on its server with the client's own settings.
 async fn attach(shared: &Shared, wish: Wish, entry: Entry) -> Result<(Backend, RawSession), Stop> {
-    let Wish {
-        route,
-        parameters,
-        whole_name,
-        ..
-    } = wish;
     let attaching = async {
-        let backend = shared.directory.attach(&route, &entry, &parameters).await;
-        let mut backend = backend.map_err(|refusal| Stop::refused(Cause::Attach, refusal))?;
-        if let Some(session) = backend.resident.take() {
-            return Ok((backend, session));
+        let mut retries_left = SUSPENSIONS_MAX;
+        loop {
+            match open_backend(shared, &wish, &entry).await? {
+                Ok(opened) => return Ok(opened),
+                // It was suspended in between: attaching again waits for that, and wakes it.
+                Err(error) if retries_left > 0 && is_stopping(&error) => retries_left -= 1,
+                Err(error) => return Err(backend_refused(error)),
+            }
         }
-        let mut startup = Startup {
-            user: backend.role.clone(),
-            database: route.database.clone(),
-            parameters,
-        };
-        let socket = Target {
-            socket_dir: backend.socket_dir.clone(),
-            port: backend.port,
-        };
-        let mut session = connect(&socket, &startup).await;
-        if whole_name != route.database
-            && let Err(error) = &session
-            && error
-                .server()
-                .is_some_and(|said| said.sqlstate == NO_SUCH_DATABASE)
-        {
-            startup.database = whole_name;
-            session = connect(&socket, &startup).await.or(session);
-        }
-        Ok((backend, session.map_err(backend_refused)?))
     };
     let timeout = shared.config.attach_timeout;
     match tokio::time::timeout(timeout.duration(), attaching).await {
@@ -251,10 +233,57 @@ async fn attach(shared: &Shared, wish: Wish, entry: Entry) -> Result<(Backend, R
         Err(_) => {
             let message = format!(
                 "branch \"{}\" was not ready within proxy.attach_timeout, which is {timeout}",
-                route.branch
+                wish.route.branch
             );
             Err(Stop::refused(Cause::Attach, Refusal::new("57P03", message)))
         }
+    }
+}
+
+/// A session on the branch's server, or why that server gave none.
+async fn open_backend(
+    shared: &Shared,
+    wish: &Wish,
+    entry: &Entry,
+) -> Result<Result<(Backend, RawSession), WireError>, Stop> {
+    let route = &wish.route;
+    let backend = shared
+        .directory
+        .attach(route, entry, &wish.parameters)
+        .await;
+    let mut backend = backend.map_err(|refusal| Stop::refused(Cause::Attach, refusal))?;
+    if let Some(session) = backend.resident.take() {
+        return Ok(Ok((backend, session)));
+    }
+    let mut startup = Startup {
+        user: backend.role.clone(),
+        database: route.database.clone(),
+        parameters: wish.parameters.clone(),
+    };
+    let socket = Target {
+        socket_dir: backend.socket_dir.clone(),
+        port: backend.port,
+    };
+    let mut session = connect(&socket, &startup).await;
+    if wish.whole_name != route.database && says(&session, NO_SUCH_DATABASE) {
+        startup.database = wish.whole_name.clone();
+        session = connect(&socket, &startup).await.or(session);
+    }
+    Ok(session.map(|session| (backend, session)))
+}
+
+fn says(session: &Result<RawSession, WireError>, sqlstate: &str) -> bool {
+    let error = session.as_ref().err().and_then(WireError::server);
+    error.is_some_and(|said| said.sqlstate == sqlstate)
+}
+
+/// Whether the branch's server is on its way out, or gone.
+fn is_stopping(error: &WireError) -> bool {
+    match error {
+        WireError::Unreachable { .. } | WireError::Lost(_) => true,
+        error => error
+            .server()
+            .is_some_and(|said| ["57P01", "57P03"].contains(&said.sqlstate.as_str())),
     }
 }
 
@@ -273,7 +302,7 @@ fn backend_refused(error: WireError) -> Stop {
         );
         return Stop::Told(Cause::Backend, BytesMut::from(&said.raw[..]));
     }
-    let refusal = Refusal::new("08006", chain(&error))
+    let refusal = Refusal::new("08006", redact_paths(&chain(&error)))
         .with_hint("look at the branch with `egret branch list`, and at its server's log");
     Stop::refused(Cause::Backend, refusal)
 }

@@ -166,5 +166,6 @@ async fn clients_with_a_token_find_a_connection_among_strangers() {
         strangers.push(raw(&house, "GET /v1/").await);
         assert_eq!(house.get("/v1/tokens").await.status(), StatusCode::OK);
     }
+    drop(strangers);
     house.close().await;
 }

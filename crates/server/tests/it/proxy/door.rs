@@ -62,6 +62,8 @@ pub struct Branches {
     port: u16,
     /// Where `attach` points to instead of the server.
     pub elsewhere: Mutex<Option<PathBuf>>,
+    /// Where only the next `attach` points to.
+    pub elsewhere_once: Mutex<Option<PathBuf>>,
     /// Whether `attach` may answer.
     pub awake: watch::Sender<bool>,
     /// Whether the branch is still there.
@@ -127,7 +129,8 @@ impl Directory for Shared {
                 .await
                 .unwrap();
             let mut present = branches.present.subscribe();
-            let elsewhere = branches.elsewhere.lock().unwrap().clone();
+            let once = branches.elsewhere_once.lock().unwrap().take();
+            let elsewhere = once.or_else(|| branches.elsewhere.lock().unwrap().clone());
             Ok(Backend {
                 socket_dir: elsewhere.unwrap_or_else(|| branches.socket_dir.clone()),
                 port: branches.port,
@@ -156,6 +159,7 @@ impl Door {
             socket_dir: database.server.socket_dir.clone(),
             port: database.server.port,
             elsewhere: Mutex::default(),
+            elsewhere_once: Mutex::default(),
             awake: watch::Sender::new(true),
             present: watch::Sender::new(true),
             attaching: watch::Sender::new(0),

@@ -26,7 +26,7 @@ async fn a_wrong_password_and_a_wrong_role_read_as_in_postgresql() {
         let output = door.psql(&door.conninfo(wrong), &[], "select 1").await;
         let expected = format!("FATAL:  password authentication failed for user \"{user}\"\n");
         let complaint = complaint(output);
-        assert!(complaint.ends_with(&expected), "{complaint}");
+        assert!(complaint.contains(&expected), "{complaint}");
     }
     assert_eq!(
         *door.branches.attaching.borrow(),

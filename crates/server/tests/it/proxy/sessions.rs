@@ -127,9 +127,19 @@ async fn unauthenticated_connections_have_a_named_limit() {
     );
     drop(first);
     let mut first = Raw::connect_where_there_is_room(&door).await;
-    first.authenticate(&door).await;
     first.ready().await;
     door.connect().await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn a_branch_that_is_suspended_meanwhile_is_attached_again() {
+    let door = Door::open().await;
+    // As its server's socket is when it has just stopped.
+    let gone = door.branches.socket_dir.join("gone");
+    *door.branches.elsewhere_once.lock().unwrap() = Some(gone);
+    door.connect().await;
+    assert_eq!(*door.branches.attaching.borrow(), 2);
     door.close().await;
 }
 

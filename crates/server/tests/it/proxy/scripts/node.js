@@ -51,7 +51,7 @@ async function main() {
     await assert.rejects(refused.connect(), expected);
   };
   await wrong({ password: 'wrong' }, { code: '28P01', severity: 'FATAL' });
-  await wrong({ database: 'app@pr-43' }, { code: '3D000' });
+  await wrong({ database: 'app@pr-43' }, { code: '28P01' });
   await wrong({ database: 'app' }, { code: '3D000', hint: /app@pr-42/ });
   console.log('refusals');
 

@@ -76,7 +76,7 @@ with psycopg.connect(conninfo + " application_name=sleeper", autocommit=True) as
         other.join()
     assert sleeper.execute("select 1").fetchone() == (1,)
 
-for wrong, state in [("password=wrong", "28P01"), ("dbname=app@pr-43", "3D000"), ("dbname=app", "3D000")]:
+for wrong, state in [("password=wrong", "28P01"), ("dbname=app@pr-43", "28P01"), ("dbname=app", "3D000")]:
     try:
         psycopg.connect(conninfo + " " + wrong)
     except psycopg.OperationalError as error:
