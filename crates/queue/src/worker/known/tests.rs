@@ -150,7 +150,10 @@ async fn a_partition_whose_directory_is_gone_stops_only_itself() {
     std::fs::remove_dir_all(directory.path().join("001")).unwrap();
     let queues = start(directory.path()).await;
     let lack = lack(&queues);
-    assert!(lack.contains("partition 1 of the queue could not start"), "{lack}");
+    assert!(
+        lack.contains("partition 1 of the queue could not start"),
+        "{lack}"
+    );
     for partition in [0, 2] {
         let has = queues
             .inner
