@@ -48,3 +48,22 @@ fn every_pinned_sum_is_a_sha_256() {
         );
     }
 }
+
+#[test]
+fn programs_that_others_can_change_are_not_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("it-ran");
+    for name in ["postgres", "initdb"] {
+        let path = directory.path().join(name);
+        let script = format!("#!/bin/sh\ntouch '{}'\n", trace.display());
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let error = Binaries::examine(directory.path(), Source::Configured).unwrap_err();
+    assert!(
+        error.to_string().contains("can be written by other users"),
+        "{error}"
+    );
+    assert!(!trace.exists());
+}
