@@ -1,13 +1,15 @@
 //! The few things Egret asks of Linux that no safe, well-kept crate offers: btrfs subvolume
-//! ioctls, starting a child in its own session, waiting on a descriptor, starting write-back, and
-//! working below an open directory.
+//! ioctls, starting a child in its own session, waiting on a descriptor, starting write-back, working
+//! below an open directory, and telling which paths only root and this user can change.
 //!
 //! This is the only crate of the workspace that holds `unsafe` code. Each use is a few lines with
 //! the reason why it is sound; nothing here makes decisions.
 
 pub mod directory;
 pub mod extents;
+pub mod inherited;
 pub mod readable;
 pub mod session;
 pub mod subvolume;
+pub mod trust;
 pub mod write_back;

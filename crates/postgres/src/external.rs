@@ -1,5 +1,9 @@
 //! A server that somebody else runs: what Egret needs of it, checked and reported line by line.
 
+mod parameters;
+mod passfile;
+mod tls;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,6 +11,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_postgres::Client;
 use tokio_postgres::config::TargetSessionAttrs;
 
+use self::tls::TlsSettings;
 use crate::error::{PostgresError, server};
 use crate::pool;
 use crate::provision::SUPPORTED;
@@ -59,7 +64,8 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 /// How long sent bytes may stay unacknowledged before the connection is given up.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
-/// Reads a connection string, as libpq does (URL or keywords).
+/// Reads a connection string, as libpq does: URL or keywords, completed by a service file, a password
+/// file and the environment.
 ///
 /// What a failover needs is set where the string does not: of several hosts the one that accepts
 /// writes, and bounds on how long one that is gone is waited for.
@@ -67,11 +73,16 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 /// # Errors
 /// [`PostgresError::Url`]; the message never repeats the string, which may hold a password.
 pub fn parse(url: &str, engine: &str) -> Result<tokio_postgres::Config, PostgresError> {
-    let mut connection: tokio_postgres::Config =
-        url.parse()
-            .map_err(|error: tokio_postgres::Error| PostgresError::Url {
-                reason: egret_base::error::chain(&error),
-            })?;
+    let refused = |reason: String| PostgresError::Url { reason };
+    // A variable that is not UTF-8 is none of libpq's.
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut parameters = parameters::read(url, &variable).map_err(refused)?;
+    parameters::adapt(&mut parameters).map_err(refused)?;
+    let tls = TlsSettings::take(&mut parameters).map_err(refused)?;
+    let mut connection: tokio_postgres::Config = parameters::keywords(&parameters)
+        .parse()
+        .map_err(|error: tokio_postgres::Error| refused(egret_base::error::chain(&error)))?;
+    tls::remember(&connection, &tls).map_err(refused)?;
     connection.application_name(format!("egret/{engine}"));
     let hosts = connection
         .get_hosts()
@@ -90,8 +101,14 @@ pub fn parse(url: &str, engine: &str) -> Result<tokio_postgres::Config, Postgres
     Ok(connection)
 }
 
-/// Certificates are verified against those this machine trusts.
-pub(crate) fn tls() -> Result<rustls::ClientConfig, PostgresError> {
+/// Certificates are verified against those this machine trusts, unless the connection string names
+/// others.
+pub(crate) fn tls(
+    connection: &tokio_postgres::Config,
+) -> Result<rustls::ClientConfig, PostgresError> {
+    if let Some(known) = tls::known(connection) {
+        return Ok(known);
+    }
     static CONFIG: OnceLock<Result<rustls::ClientConfig, String>> = OnceLock::new();
     let made = CONFIG.get_or_init(|| {
         let provider = Arc::new(rustls::crypto::ring::default_provider());

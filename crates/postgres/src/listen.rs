@@ -49,7 +49,7 @@ impl Listener {
             while !reports.is_closed() {
                 let listened = match connection.get_ssl_mode() {
                     SslMode::Disable => listen_once(&connection, NoTls, &channels, &reports).await,
-                    _ => match external::tls().map(MakeRustlsConnect::new) {
+                    _ => match external::tls(&connection).map(MakeRustlsConnect::new) {
                         Ok(tls) => listen_once(&connection, tls, &channels, &reports).await,
                         Err(error) => Err(error),
                     },
@@ -100,7 +100,7 @@ pub async fn attend(
         _ => {
             attend_over(
                 connection,
-                MakeRustlsConnect::new(external::tls()?),
+                MakeRustlsConnect::new(external::tls(connection)?),
                 channel,
             )
             .await

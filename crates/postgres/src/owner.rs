@@ -131,6 +131,15 @@ pub fn own_user_name() -> String {
     user_name(rustix::process::geteuid().as_raw())
 }
 
+/// The home directory of the user that Egret itself runs as, as the user database has it.
+pub(crate) fn own_home() -> PathBuf {
+    use uzers::os::unix::UserExt;
+    uzers::get_user_by_uid(rustix::process::geteuid().as_raw()).map_or_else(
+        || PathBuf::from("/nonexistent"),
+        |user| user.home_dir().to_owned(),
+    )
+}
+
 fn user_name(uid: u32) -> String {
     uzers::get_user_by_uid(uid).map_or_else(
         || uid.to_string(),
@@ -143,7 +152,10 @@ fn create(name: &str) -> Result<(), PostgresError> {
         name: name.to_owned(),
         reason,
     };
-    let output = Command::new("useradd")
+    let useradd = egret_linux::trust::find_program("useradd").ok_or_else(|| {
+        fail("does not exist, and useradd is in no trusted directory of PATH".to_owned())
+    })?;
+    let output = Command::new(useradd)
         .args(["--system", "--user-group", "--no-create-home"])
         .args(["--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"])
         .args(["--", name])

@@ -41,11 +41,10 @@ impl Pool {
         let manager = match connection.get_ssl_mode() {
             // A socket of this machine needs no certificates, and there may be none here.
             SslMode::Disable => Manager::from_config(connection, NoTls, recycling),
-            _ => Manager::from_config(
-                connection,
-                MakeRustlsConnect::new(external::tls()?),
-                recycling,
-            ),
+            _ => {
+                let tls = MakeRustlsConnect::new(external::tls(&connection)?);
+                Manager::from_config(connection, tls, recycling)
+            }
         };
         let inner = deadpool_postgres::Pool::builder(manager)
             .max_size(connections_max as usize)
@@ -89,7 +88,13 @@ impl Pool {
 pub async fn connect(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {
     match connection.get_ssl_mode() {
         SslMode::Disable => open(connection, NoTls).await,
-        _ => open(connection, MakeRustlsConnect::new(external::tls()?)).await,
+        _ => {
+            open(
+                connection,
+                MakeRustlsConnect::new(external::tls(connection)?),
+            )
+            .await
+        }
     }
 }
 

@@ -103,6 +103,11 @@ impl Binaries {
                 return Err(unusable(format!("there is no {name}")));
             }
         }
+        // Egret runs it as its own user, root perhaps.
+        for name in ["postgres", "initdb"] {
+            egret_linux::trust::check(&directory.join(name))
+                .map_err(|error| unusable(error.to_string()))?;
+        }
         let output = Command::new(directory.join("postgres"))
             .arg("--version")
             .stdin(Stdio::null())
@@ -274,7 +279,7 @@ fn on_machine() -> Vec<Binaries> {
         directories.extend(entries.flatten().map(|entry| entry.path().join(bin)));
     }
     if let Some(path) = std::env::var_os("PATH") {
-        directories.extend(std::env::split_paths(&path));
+        directories.extend(std::env::split_paths(&path).filter(|path| path.is_absolute()));
     }
     directories
         .into_iter()
@@ -288,9 +293,14 @@ pub fn default_cache() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return PathBuf::from("/var/cache/egret/postgres");
     }
-    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    std::env::var_os("XDG_CACHE_HOME")
-        .map_or_else(|| home.join(".cache"), PathBuf::from)
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .unwrap_or_else(|| crate::owner::own_home().join(".cache"))
         .join("egret/postgres")
 }
 

@@ -18,6 +18,7 @@ mod place;
 mod pools;
 mod queue;
 mod queue_clients;
+mod reload;
 mod series;
 mod series_admin;
 mod series_crash;

@@ -40,3 +40,46 @@ fn of_several_hosts_the_primary_is_wanted_and_none_is_waited_for_without_bound()
     assert_eq!(connection.get_tcp_user_timeout(), Some(&seconds(5)));
     assert_eq!(connection.get_keepalives_idle(), seconds(7));
 }
+
+#[test]
+fn parameters_of_managed_services_are_understood() {
+    let with = |query: &str| parse(&format!("postgres://u:p@127.0.0.1:5/db?{query}"), "test");
+    use tokio_postgres::config::SslMode;
+    for (query, mode) in [
+        ("sslmode=disable", SslMode::Disable),
+        ("sslmode=allow", SslMode::Prefer),
+        ("sslmode=verify-full", SslMode::Require),
+        ("sslmode=verify-ca", SslMode::Require),
+        ("sslrootcert=system", SslMode::Require),
+        (
+            "gssencmode=disable&channel_binding=prefer&connect_timeout=3",
+            SslMode::Prefer,
+        ),
+    ] {
+        assert_eq!(with(query).unwrap().get_ssl_mode(), mode, "{query}");
+    }
+    for (query, reason) in [
+        ("sslmode=sometimes", "sslmode `sometimes` is none of"),
+        (
+            "sslmode=verify-ca&sslrootcert=/nonexistent/rds.pem",
+            "sslrootcert /nonexistent/rds.pem",
+        ),
+        ("sslcert=a", "sslcert and sslkey are named together"),
+        (
+            "sslcert=/nonexistent/a&sslkey=/nonexistent/b",
+            "sslcert /nonexistent/a",
+        ),
+        ("colour=red", "colour"),
+    ] {
+        let error = with(query).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(reason), "{query}: {error}");
+    }
+    let missing = parse("postgres://u@h/db?passfile=/nonexistent/pgpass", "test").unwrap_err();
+    assert!(
+        missing.to_string().contains("passfile /nonexistent/pgpass"),
+        "{missing}"
+    );
+    let local = parse("postgres:///app", "test").unwrap();
+    assert_eq!(local.get_hosts().len(), 1);
+    assert_eq!(local.get_dbname(), Some("app"));
+}

@@ -1,0 +1,69 @@
+//! Connection strings in their two forms, and what completes them.
+
+use super::*;
+
+fn text(string: &str) -> String {
+    let none = |_: &str| None;
+    match read(string, &none).and_then(|mut found| adapt(&mut found).map(|()| found)) {
+        Ok(found) => keywords(&found).trim_end().to_owned(),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn urls_and_keywords_are_read_alike() {
+    for (string, expected) in [
+        (
+            "postgres://me:p%40s%27s@one:1,[::1]:2/app?options=-c%20a%3Db",
+            r"dbname='app' host='one,::1' options='-c a=b' password='p@s\'s' port='1,2' user='me'",
+        ),
+        (
+            "postgresql://%2Fvar%2Frun/app",
+            "dbname='app' host='/var/run'",
+        ),
+        (
+            r"host = 'a b' password=x\ y user='it\'s'",
+            r"host='a b' password='x y' user='it\'s'",
+        ),
+        ("host=h ssl", "a word is no `name=value`"),
+        ("host=h gssencmode=disable application_name=x", "host='h'"),
+        (
+            "host=h gssencmode=require",
+            "gssencmode is `require`, which Egret does not speak: use disable, prefer",
+        ),
+        (
+            "host=h target_session_attrs=primary",
+            "host='h' target_session_attrs='read-write'",
+        ),
+        (
+            "postgres://h/d?sslcrl=x",
+            "sslcrl is not supported: take it out",
+        ),
+    ] {
+        assert_eq!(text(string), expected, "{string}");
+    }
+}
+
+#[test]
+fn a_service_file_and_variables_complete_a_string() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("services");
+    std::fs::write(
+        &path,
+        "# mine\n[other]\nhost=no\n[app]\nhost=db\nuser = me\n\n[last]\n",
+    )
+    .unwrap();
+    let variable = |name: &str| match name {
+        "PGSERVICEFILE" => Some(path.display().to_string()),
+        "PGUSER" => Some("late".to_owned()),
+        "PGPASSWORD" => Some("secret".to_owned()),
+        _ => None,
+    };
+    let found = read("service=app dbname=d", &variable).unwrap();
+    assert_eq!(
+        keywords(&found).trim_end(),
+        "dbname='d' host='db' password='secret' user='me'"
+    );
+    let error = read("service=none", &variable).unwrap_err();
+    assert_eq!(error, "service `none` is in no service file");
+}
