@@ -18,6 +18,12 @@ pub enum DocumentsError {
         /// All that is wrong with it, at most 100; pointers are into what was sent.
         violations: Vec<Violation>,
     },
+    /// A webhook has an address to which changes are not posted.
+    #[error("webhook: {reason}")]
+    WebhookInvalid {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A document, or a change of one, is not what its collection allows.
     #[error("the document is not valid: {}", listed(.violations))]
     ValidationFailed {
@@ -384,6 +390,7 @@ impl Coded for DocumentsError {
     fn code(&self) -> &'static str {
         match self {
             Self::DefinitionInvalid { .. } => "definition_invalid",
+            Self::WebhookInvalid { .. } => "webhook_invalid",
             Self::ValidationFailed { .. } => "validation_failed",
             Self::PayloadTooLarge { .. }
             | Self::BatchTooLarge { .. }
@@ -428,7 +435,9 @@ impl Coded for DocumentsError {
 
     fn kind(&self) -> Kind {
         match self {
-            Self::DefinitionInvalid { .. } | Self::ValidationFailed { .. } => Kind::Invalid,
+            Self::DefinitionInvalid { .. }
+            | Self::WebhookInvalid { .. }
+            | Self::ValidationFailed { .. } => Kind::Invalid,
             Self::PayloadTooLarge { .. }
             | Self::BatchTooLarge { .. }
             | Self::ImportTooLarge { .. } => Kind::TooLarge,

@@ -1,9 +1,10 @@
 //! The HTTP client: one call each, the server's problem+json turned into a [`Failure`] with advice.
 
+mod address;
+mod listener;
 mod own_certificate;
 mod problem;
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ use futures_util::{Stream, TryStreamExt};
 use reqwest::{Method, RequestBuilder, Response, Url, header};
 use serde_json::Value as Json;
 
+use self::address::not_sent;
+pub use self::address::{Address, Credentials};
+use self::listener::{ListenerError, ListenerGuard};
 use self::problem::Problem;
 use crate::failure::{Exit, Failure};
 
@@ -29,26 +33,6 @@ pub struct Api {
 
 /// How the TLS library calls a refusal by [`own_certificate`].
 const ANOTHER_CERTIFICATE: &str = "ApplicationVerificationFailure";
-
-/// What to reach and with which rights.
-#[derive(Debug)]
-pub struct Address {
-    /// The server's address.
-    pub url: Url,
-    /// The server's own certificate (PEM), where its configuration is at hand: it alone is
-    /// trusted then, whatever host it names.
-    pub certificate: Option<Vec<u8>>,
-}
-
-impl Address {
-    /// Whether the server is on this machine.
-    pub fn is_loopback(&self) -> bool {
-        self.url.host_str().is_some_and(|host| {
-            let bare = host.trim_start_matches('[').trim_end_matches(']');
-            host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-        })
-    }
-}
 
 /// The API of Egret's own.
 const OWN: &[&str] = &["v1"];
@@ -113,7 +97,7 @@ impl Api {
     ///
     /// # Errors
     /// When the certificate cannot be read.
-    pub fn new(address: Address, token: Option<String>) -> anyhow::Result<Self> {
+    pub fn new(address: Address, credentials: Credentials) -> anyhow::Result<Self> {
         // Fails only when a provider is installed already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
@@ -121,6 +105,13 @@ impl Api {
             .connect_timeout(CONNECT_TIMEOUT);
         if address.is_loopback() {
             builder = builder.no_proxy();
+        }
+        if let Some(owner) = credentials.owner {
+            builder = builder.connector_layer(ListenerGuard::new(&address.url, owner));
+        }
+        if let Some(pem) = &address.authorities {
+            let authorities = reqwest::Certificate::from_pem_bundle(pem).context("--ca-file")?;
+            builder = builder.tls_certs_merge(authorities);
         }
         if let Some(pem) = &address.certificate {
             builder = builder.tls_backend_preconfigured(own_certificate::trusting(pem)?);
@@ -130,7 +121,7 @@ impl Api {
                 .build()
                 .context("the HTTP client could not be set up")?,
             base: address.url,
-            token,
+            token: credentials.token,
         })
     }
 
@@ -390,11 +381,15 @@ impl Api {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        let reason = std::iter::successors(Some(error as &dyn std::error::Error), |error| {
-            error.source()
-        })
-        .last()
-        .map_or_else(String::new, ToString::to_string);
+        let chain = || {
+            std::iter::successors(Some(error as &dyn std::error::Error), |error| {
+                error.source()
+            })
+        };
+        if let Some(error) = chain().find_map(|error| error.downcast_ref::<ListenerError>()) {
+            return not_sent(&self.base, error);
+        }
+        let reason = chain().last().map_or_else(String::new, ToString::to_string);
         let is_another = reason.contains(ANOTHER_CERTIFICATE);
         let message = if is_another {
             own_certificate::ANOTHER

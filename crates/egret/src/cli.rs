@@ -94,6 +94,9 @@ pub struct Global {
     /// A file that holds the token; also EGRET_TOKEN [default: admin.token in the data directory]
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Certificates (PEM) of authorities to trust beside those of this machine
+    #[arg(long, global = true, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub color: Color,

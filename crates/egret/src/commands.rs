@@ -19,13 +19,13 @@ mod uninstall;
 mod view;
 mod volume;
 
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 use reqwest::Url;
 
-use crate::api::{Address, Api, read_token};
+use crate::api::{Address, Api, Credentials, read_token};
 use crate::cli::{self, Cli, Command, Global};
 use crate::configuration::Configuration;
 use crate::failure::Failure;
@@ -51,6 +51,9 @@ pub(crate) fn run(cli: Cli, output: Output) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let configuration = load(&cli.global)?;
+    if let Some(warning) = configuration.warning() {
+        output.remark(&format!("warning: {warning}"));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -132,15 +135,23 @@ fn without_branches(failure: Failure) -> Failure {
 /// The client for the server that the flags, the environment or the configuration name.
 fn api(global: &Global, configuration: &Configuration) -> Result<Api, Failure> {
     let given = global.url.clone().or_else(|| variable("EGRET_URL"));
-    let address = match given {
+    let mut address = match given {
         Some(text) => Address {
             url: parse_url(&text)?,
             certificate: None,
+            authorities: None,
         },
         None => configuration.address()?,
     };
-    let token = token(global, configuration, &address)?;
-    Ok(Api::new(address, token)?)
+    if let Some(path) = &global.ca_file {
+        let pem = std::fs::read(path)
+            .map_err(|error| Failure::usage(format!("--ca-file {}: {error}", path.display())))?;
+        address.authorities = Some(pem);
+        // The authority vouches for the server, whatever file the configuration names.
+        address.certificate = None;
+    }
+    let credentials = token(global, configuration, &address)?;
+    Ok(Api::new(address, credentials)?)
 }
 
 fn parse_url(text: &str) -> Result<Url, Failure> {
@@ -153,31 +164,28 @@ fn parse_url(text: &str) -> Result<Url, Failure> {
 }
 
 /// `--token-file`, else `EGRET_TOKEN`, else the admin token of the data directory, which goes to
-/// this machine only: another server must not learn it.
+/// this machine only, and there only to a process of the user that owns it.
 fn token(
     global: &Global,
     configuration: &Configuration,
     address: &Address,
-) -> Result<Option<String>, Failure> {
+) -> Result<Credentials, Failure> {
+    let known = |token| Credentials { token, owner: None };
     if let Some(path) = &global.token_file {
-        return read_token(path).map(Some);
+        return Ok(known(Some(read_token(path)?)));
     }
     if let Some(token) = variable("EGRET_TOKEN") {
-        return Ok(Some(token));
-    }
-    if !address.is_loopback() {
-        return Ok(None);
+        return Ok(known(Some(token)));
     }
     let path = configuration.data_dir()?.join(ADMIN_TOKEN_FILE);
-    if is_readable(&path) {
-        read_token(&path).map(Some)
-    } else {
-        Ok(None)
+    let owner = std::fs::File::open(&path).and_then(|file| file.metadata());
+    match owner {
+        Ok(metadata) if address.is_loopback() => Ok(Credentials {
+            token: Some(read_token(&path)?),
+            owner: Some(metadata.uid()),
+        }),
+        _ => Ok(known(None)),
     }
-}
-
-fn is_readable(path: &Path) -> bool {
-    std::fs::File::open(path).is_ok()
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -1,6 +1,7 @@
 //! The effective configuration: `egret.toml` < `EGRET_…` < flags, every value with its origin.
 
 mod file;
+mod injected;
 mod page;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,6 +13,7 @@ use egret_base::settings::{
 
 use egret_branches::BranchesConfig;
 use egret_documents::DocumentsConfig;
+use egret_outgoing::OutgoingConfig;
 use egret_postgres::PostgresConfig;
 use egret_queue::QueueConfig;
 use egret_series::SeriesConfig;
@@ -94,6 +96,7 @@ fn parts() -> Vec<Part> {
         Part::of::<SeriesConfig>(),
         Part::of::<ViewsConfig>(),
         Part::of::<DocumentsConfig>(),
+        Part::of::<OutgoingConfig>(),
         Part::of::<ServerConfig>(),
         Part::of::<ProxyConfig>(),
     ]
@@ -119,6 +122,19 @@ pub struct Effective {
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
     layers: Layers,
+    /// Variables that were passed over: they describe a Service of Kubernetes.
+    injected: Vec<String>,
+    sources: Sources,
+}
+
+/// What a configuration was read from, to read it again.
+#[derive(Clone, Debug, Default)]
+struct Sources {
+    file: Option<PathBuf>,
+    environment: Vec<(String, String)>,
+    flags: Vec<(String, String)>,
+    /// Keys, values and reasons of [`Configuration::or`].
+    assumed: Vec<(String, String, String)>,
 }
 
 impl Configuration {
@@ -133,25 +149,67 @@ impl Configuration {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &[(String, String)],
     ) -> Result<Self, SettingError> {
+        let environment: Vec<(String, String)> = environment
+            .into_iter()
+            .filter(|(name, _)| name.starts_with(PREFIX))
+            .collect();
+        let sources = Sources {
+            file: file.map(Path::to_owned),
+            environment: environment.clone(),
+            flags: flags.to_vec(),
+            assumed: Vec::new(),
+        };
         let mut layers = Layers::default();
         match file {
-            Some(path) => file::read(path, &mut layers)?,
-            None if Path::new(DEFAULT_FILE).exists() => {
-                file::read(Path::new(DEFAULT_FILE), &mut layers)?
+            Some(path) => file::read_named(path, &mut layers)?,
+            None if std::fs::symlink_metadata(DEFAULT_FILE).is_ok() => {
+                file::read_found(Path::new(DEFAULT_FILE), &mut layers)?
             }
             None => {}
         }
         let declared = declared();
         // Each layer is checked by itself: a later one would hide what is wrong below it.
         check(&layers, &declared)?;
-        put_environment(&mut layers, environment, &declared)?;
+        let injected = put_environment(&mut layers, environment, &declared)?;
         check(&layers, &declared)?;
         for (key, text) in flags {
             let origin = Origin::Flag(format!("--set {key}={}", masked(key, text)));
             layers.put(key, text, origin);
         }
         check(&layers, &declared)?;
-        Ok(Self { layers })
+        Ok(Self {
+            layers,
+            injected,
+            sources,
+        })
+    }
+
+    /// Reads everything again: the file may have changed since.
+    ///
+    /// # Errors
+    /// As [`Configuration::load`].
+    pub fn reread(&self) -> Result<Self, SettingError> {
+        let Sources {
+            file,
+            environment,
+            flags,
+            assumed,
+        } = &self.sources;
+        let read = Self::load(file.as_deref(), environment.clone(), flags)?;
+        Ok(assumed.iter().fold(read, |read, (key, value, reason)| {
+            read.or(key, value, reason)
+        }))
+    }
+
+    /// What the user should know of the environment, if anything.
+    pub fn warning(&self) -> Option<String> {
+        if self.injected.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "passed over {}: an orchestrator's description of a service, no settings (in Kubernetes `enableServiceLinks: false` keeps them away)",
+            self.injected.join(", ")
+        ))
     }
 
     /// The same with another value for a setting that nobody has set, for the reason given.
@@ -160,7 +218,14 @@ impl Configuration {
         if layers.origin(key) == Origin::Default {
             layers.put(key, value, Origin::Flag(reason.to_owned()));
         }
-        Self { layers }
+        let mut sources = self.sources.clone();
+        let assumed = (key.to_owned(), value.to_owned(), reason.to_owned());
+        sources.assumed.push(assumed);
+        Self {
+            layers,
+            injected: self.injected.clone(),
+            sources,
+        }
     }
 
     /// One section's settings.
@@ -222,7 +287,11 @@ impl Configuration {
         let url = format!("{scheme}://{socket}")
             .parse()
             .expect("scheme and socket address make an address");
-        Ok(Address { url, certificate })
+        Ok(Address {
+            url,
+            certificate,
+            authorities: None,
+        })
     }
 
     /// Every setting with its value and origin; secrets are masked, and the data directory is
@@ -260,13 +329,18 @@ fn put_environment(
     layers: &mut Layers,
     environment: impl IntoIterator<Item = (String, String)>,
     declared: &[Declared],
-) -> Result<(), SettingError> {
+) -> Result<Vec<String>, SettingError> {
+    let mut injected = Vec::new();
     for (name, text) in environment {
         let ours = name.starts_with(PREFIX)
             && !name.starts_with(TEST_VARIABLES)
             && !CLIENT_VARIABLES.contains(&name.as_str())
             && !WORK_VARIABLES.contains(&name.as_str());
         if !ours {
+            continue;
+        }
+        if injected::is_injected(&name, &text) {
+            injected.push(name);
             continue;
         }
         match declared
@@ -277,7 +351,8 @@ fn put_environment(
             None => return Err(unknown_variable(name, declared)),
         }
     }
-    Ok(())
+    injected.sort();
+    Ok(injected)
 }
 
 fn unknown_variable(name: String, declared: &[Declared]) -> SettingError {
@@ -309,7 +384,7 @@ pub fn variable(key: &str) -> String {
 
 /// A value fit to be shown: passwords, secrets and tokens are not, nor a password within a URL or
 /// a connection string.
-fn masked(key: &str, value: &str) -> String {
+pub(crate) fn masked(key: &str, value: &str) -> String {
     const HIDDEN: &str = "••••••";
     let field = key.rsplit('.').next().unwrap_or(key);
     let names_a_secret = ["password", "secret", "token"]
@@ -325,9 +400,15 @@ fn masked(key: &str, value: &str) -> String {
     {
         shown = format!("{scheme}://{user}:{HIDDEN}@{rest}");
     }
-    // What follows `password=` is hidden too: a quoted password may hold spaces.
-    if let Some((before, _)) = shown.split_once("password=") {
-        shown = format!("{before}password={HIDDEN}");
+    // What follows `password` and an equals sign is hidden too: a quoted password may hold spaces.
+    // libpq allows spaces around the sign.
+    let word = "password";
+    let ends = shown.match_indices(word).map(|(at, _)| at + word.len());
+    let before = ends
+        .filter(|end| shown[*end..].trim_start().starts_with('='))
+        .min();
+    if let Some(before) = before {
+        shown = format!("{}={HIDDEN}", &shown[..before]);
     }
     shown
 }

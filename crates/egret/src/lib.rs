@@ -2,6 +2,7 @@
 
 mod answers;
 pub mod api;
+mod arguments;
 pub mod cli;
 mod commands;
 pub mod configuration;
@@ -18,9 +19,17 @@ use clap::Parser;
 /// Runs the program and returns its exit code: 0 done, 1 failed, 2 wrong usage or configuration,
 /// 3 server unreachable.
 pub fn run() -> ExitCode {
-    let cli = match cli::Cli::try_parse_from(cli::settings_last(std::env::args_os())) {
+    let arguments = match arguments::typed() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let failure = failure::Failure::from(error);
+            output::Output::new(false, cli::Color::Auto).failure(&failure);
+            return ExitCode::from(failure.exit as u8);
+        }
+    };
+    let cli = match cli::Cli::try_parse_from(cli::settings_last(arguments.clone())) {
         Ok(cli) => cli,
-        Err(error) if error.exit_code() == 2 && cli::wants_json(std::env::args_os()) => {
+        Err(error) if error.exit_code() == 2 && cli::wants_json(arguments) => {
             let output = output::Output::new(true, cli::Color::Never);
             let failure = failure::Failure::from(error);
             output.failure(&failure);

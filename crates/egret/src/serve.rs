@@ -5,8 +5,10 @@ mod files;
 mod home;
 mod logging;
 mod parts;
+mod reload;
 
 use std::cell::Cell;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +17,13 @@ use egret_base::lifecycle::Stack;
 use egret_base::{Clock, Entropy, SystemEntropy};
 use egret_branches::Branches;
 use egret_postgres::{EmbeddedServer, PostgresConfig};
-use egret_server::ServerConfig;
+use egret_series::Monitor;
+use egret_server::{Certificates, ServerConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use self::logging::LogLevel;
 use self::parts::Engines;
+use self::reload::Reloader;
 use crate::configuration::Configuration;
 use crate::output::Output;
 
@@ -33,6 +38,8 @@ pub struct Egret {
     pub embedded: Option<Embedded>,
     /// What to tell whoever started it.
     pub greeting: Greeting,
+    monitor: Monitor,
+    certificates: Option<Certificates>,
 }
 
 /// The parts that need the embedded server.
@@ -99,11 +106,11 @@ impl Egret {
         let embedded = underneath.embedded().cloned();
         let doors = parts.doors(&home, &mut stack, engines, underneath);
         let started = match doors {
-            Ok(token) => stack.start().await.map(|()| token).map_err(Into::into),
+            Ok(doors) => stack.start().await.map(|()| doors).map_err(Into::into),
             Err(error) => Err(error),
         };
-        let admin_token = match started {
-            Ok(token) => token,
+        let doors = match started {
+            Ok(doors) => doors,
             Err(error) => {
                 // The volume was opened before the stack was started.
                 stack.stop().await;
@@ -114,9 +121,11 @@ impl Egret {
             greeting: Greeting {
                 url: configuration.address()?.url.to_string(),
                 proxy: embedded.as_ref().map(|_| parts.proxy_address()),
-                admin_token,
+                admin_token: doors.admin_token,
                 postgres: told,
             },
+            monitor: doors.monitor,
+            certificates: doors.certificates,
             stack,
             home,
             embedded,
@@ -138,7 +147,9 @@ impl Egret {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Stops, and says what is waited for when that takes long or the user asks again.
-pub(crate) async fn stop(egret: Egret, signals: &mut StopSignals, output: Output) {
+pub(crate) async fn stop(egret: Egret, signals: &mut Signals, output: Output) {
+    // Nothing is read again while parts stop.
+    signals.reload = None;
     output.remark(match egret.embedded {
         Some(_) => "stopping (branches are kept and run again at the next start)",
         None => "stopping",
@@ -175,34 +186,87 @@ fn still_to_do(part: &str) -> &str {
     }
 }
 
-/// The signals that ask for a stop.
-pub struct StopSignals {
+/// The signals that ask for a stop, and the one that asks for a reload.
+pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    ends_with_terminal: bool,
+    reload: Option<ReloadTask>,
 }
 
-impl StopSignals {
+impl Signals {
     /// Takes the signals over from now on.
     ///
     /// # Errors
     /// The operating system's.
     pub fn listen() -> anyhow::Result<Self> {
+        // Under nohup it outlives its terminal.
+        let ends_with_terminal = !ignores_hangup() && has_terminal();
         Ok(Self {
+            ends_with_terminal,
+            reload: None,
             interrupt: signal(SignalKind::interrupt()).context("listen for SIGINT")?,
             terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
             hangup: signal(SignalKind::hangup()).context("listen for SIGHUP")?,
         })
     }
 
-    /// Waits for the first of them.
+    /// Waits until a stop is asked for: by SIGINT, SIGTERM or a terminal that is gone.
     pub async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            // The terminal is gone.
-            _ = self.hangup.recv() => {}
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return,
+                _ = self.terminate.recv() => return,
+                _ = self.hangup.recv() => {
+                    if self.ends_with_terminal && !has_terminal() {
+                        return;
+                    }
+                }
+            }
         }
+    }
+}
+
+/// Whether SIGHUP, bit 0 of the mask, is ignored (proc_pid_status(5)).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 != 0)
+}
+
+/// Whether the process has a terminal that controls it. After a hang-up it has none.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
+}
+
+/// Reads what may change again, at every SIGHUP until the stop.
+fn reload_on_hangup(
+    egret: &Egret,
+    configuration: &Configuration,
+    log_level: LogLevel,
+) -> anyhow::Result<ReloadTask> {
+    let mut hangup = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+    let reloader = Reloader {
+        configuration: configuration.clone(),
+        log_level,
+        certificates: egret.certificates.clone(),
+        monitor: egret.monitor.clone(),
+    };
+    Ok(ReloadTask(tokio::spawn(async move {
+        reloader.run(&mut hangup).await;
+    })))
+}
+
+/// Ends with the value.
+struct ReloadTask(tokio::task::JoinHandle<()>);
+
+impl Drop for ReloadTask {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -220,11 +284,11 @@ pub(crate) async fn run(configuration: &Configuration, output: Output) -> anyhow
 pub(crate) async fn start(
     configuration: &Configuration,
     output: Output,
-) -> anyhow::Result<Option<(Egret, StopSignals)>> {
-    logging::start(&configuration.section()?)?;
+) -> anyhow::Result<Option<(Egret, Signals)>> {
+    let log_level = logging::start(&configuration.section()?)?;
     let server: ServerConfig = configuration.section()?;
     files::raise_limit(server.connections_max);
-    let mut signals = StopSignals::listen()?;
+    let mut signals = Signals::listen()?;
     let starting = Egret::start(configuration);
     // A start is not given up in the middle: it is finished, then stopped.
     let mut starting = std::pin::pin!(starting);
@@ -240,19 +304,28 @@ pub(crate) async fn start(
         stop(egret, &mut signals, output).await;
         return Ok(None);
     }
+    signals.reload = Some(reload_on_hangup(&egret, configuration, log_level)?);
     greet(&egret, output)?;
     Ok(Some((egret, signals)))
 }
 
 fn greet(egret: &Egret, output: Output) -> anyhow::Result<()> {
     let greeting = &egret.greeting;
+    let token_file = egret.home.admin_token();
+    // Standard output of a service is its journal, which others may read.
+    let is_seen_by_a_person = std::io::stdout().is_terminal();
+    let shown_token = greeting
+        .admin_token
+        .as_ref()
+        .filter(|_| is_seen_by_a_person);
     if output.is_json() {
         let answer = serde_json::json!({
             "url": greeting.url,
             "proxy": greeting.proxy,
             "postgres": greeting.postgres,
             "data_dir": egret.home.data_dir(),
-            "admin_token": greeting.admin_token,
+            "admin_token": shown_token,
+            "admin_token_file": token_file,
         });
         return Ok(output.json(&answer)?);
     }
@@ -265,10 +338,12 @@ fn greet(egret: &Egret, output: Output) -> anyhow::Result<()> {
         greeting.postgres,
         egret.home.data_dir().display(),
     ));
-    if let Some(token) = &greeting.admin_token {
+    if let Some(token) = shown_token {
         text.push_str(&format!(
             "  admin token   {token}\n                (shown once; `egret` on this machine reads it from the data directory)\n"
         ));
+    } else if greeting.admin_token.is_some() {
+        text.push_str(&format!("  admin token   in {}\n", token_file.display()));
     }
     Ok(output.text(&text)?)
 }

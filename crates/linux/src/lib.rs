@@ -8,6 +8,7 @@
 pub mod confine;
 pub mod directory;
 pub mod extents;
+pub mod inherited;
 pub mod readable;
 pub mod session;
 pub mod subvolume;

@@ -29,9 +29,10 @@ use crate::observe::{Observer, observe};
 use crate::openapi::Document;
 use crate::problem::Problem;
 use crate::quota::Quotas;
+use crate::tls::{self, Certificates};
 use crate::token_end::until_token_ends;
 use crate::tokens::Tokens;
-use crate::{grpc, http as routes, tls};
+use crate::{grpc, http as routes};
 
 /// The service's name in `/readyz` and the logs.
 const NAME: &str = "server";
@@ -119,9 +120,16 @@ pub struct Builder {
     engines: OpenApiRouter,
     grpc: Vec<GrpcService>,
     sections: BTreeMap<&'static str, StatusSection>,
+    certificates: Option<Certificates>,
 }
 
 impl Builder {
+    /// Shows a certificate that others can read again, instead of reading the files by itself.
+    pub fn certificates(mut self, certificates: Option<Certificates>) -> Self {
+        self.certificates = certificates;
+        self
+    }
+
     /// Adds an engine's routes. Each operation's documentation says what its caller needs.
     pub fn route(mut self, routes: OpenApiRouter) -> Self {
         self.engines = self.engines.merge(routes);
@@ -152,7 +160,10 @@ impl Builder {
     pub fn build(self) -> Result<Server, ServerError> {
         self.config.check()?;
         let address = self.config.socket_address()?;
-        let tls = tls::configured(&self.config)?;
+        let tls = match &self.certificates {
+            Some(certificates) => Some(certificates.server_config()),
+            None => tls::configured(&self.config)?,
+        };
         if tls.is_none() && !address.ip().is_loopback() {
             tracing::warn!(%address, "tokens will cross the network unencrypted: set server.tls_certificate and server.tls_key");
         }
@@ -328,6 +339,7 @@ impl Server {
             engines: OpenApiRouter::default(),
             grpc: Vec::new(),
             sections: BTreeMap::new(),
+            certificates: None,
         }
     }
 

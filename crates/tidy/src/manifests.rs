@@ -12,6 +12,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("egret-base", &[]),
     ("egret-linux", &[]),
     ("egret-log", &["egret-base"]),
+    ("egret-outgoing", &["egret-base"]),
     ("egret-proto", &[]),
     ("egret-state", &["egret-base"]),
     ("egret-postgres", &["egret-base", "egret-linux"]),
@@ -21,14 +22,27 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "egret-queue",
-        &["egret-base", "egret-log", "egret-postgres"],
+        &[
+            "egret-base",
+            "egret-log",
+            "egret-outgoing",
+            "egret-postgres",
+        ],
     ),
     (
         "egret-series",
-        &["egret-base", "egret-log", "egret-postgres"],
+        &[
+            "egret-base",
+            "egret-log",
+            "egret-outgoing",
+            "egret-postgres",
+        ],
     ),
     ("egret-views", &["egret-base", "egret-postgres"]),
-    ("egret-documents", &["egret-base", "egret-postgres"]),
+    (
+        "egret-documents",
+        &["egret-base", "egret-outgoing", "egret-postgres"],
+    ),
     (
         "egret-server",
         &[
@@ -55,6 +69,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-linux",
             "egret-documents",
             "egret-log",
+            "egret-outgoing",
             "egret-queue",
             "egret-series",
             "egret-views",
@@ -70,6 +85,10 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("egret-tidy", &[]),
 ];
+
+/// Crates that may make HTTP clients: the guarded one for requests that users cause, the command line and
+/// the load harness for requests of the user at the keyboard.
+const HTTP_CLIENTS: [&str; 3] = ["egret-outgoing", "egret", "egret-bench"];
 
 const DEPENDENCY_TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
@@ -94,6 +113,12 @@ pub fn check_layers(metadata: &Json, layers: &[(&str, &[&str])]) -> Vec<Finding>
         let dependencies = package["dependencies"]
             .as_array()
             .map_or(&[][..], Vec::as_slice);
+        let makes_clients =
+            |dependency: &&Json| dependency["name"] == "reqwest" && dependency["kind"].is_null();
+        if !HTTP_CLIENTS.contains(&name) && dependencies.iter().any(|one| makes_clients(&one)) {
+            let subject = format!("{name} must send requests through egret-outgoing");
+            findings.push(Finding::new("layer", "Cargo.toml", 1, subject));
+        }
         let inside = dependencies
             .iter()
             .filter(|dependency| dependency["path"].is_string())

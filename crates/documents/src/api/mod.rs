@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_base::{Clock, Entropy, Signer, TaskSink};
+use egret_outgoing::Destinations;
 use egret_postgres::Databases;
 use futures_util::future::join_all;
 use prometheus_client::registry::Registry;
@@ -70,6 +71,8 @@ pub struct Options {
     pub tasks: Option<Arc<dyn TaskSink>>,
     /// Who signs what is posted to subscribers; none: it is not signed.
     pub signer: Option<Arc<dyn Signer>>,
+    /// Where webhooks may be.
+    pub destinations: Destinations,
 }
 
 /// The engine. Cheap to clone.
@@ -209,6 +212,7 @@ impl Documents {
             entropy,
             tasks,
             signer,
+            destinations,
         } = &inner.options;
         let hands = Hands {
             tasks: tasks.clone(),
@@ -229,7 +233,12 @@ impl Documents {
         let keeper = Arc::new(keeper);
         let follower = Arc::new(Follower::new(keeper.clone()));
         let kept = Arc::new(Kept {
-            teller: Arc::new(Teller::new(keeper.clone(), follower.clone(), hands)?),
+            teller: Arc::new(Teller::new(
+                keeper.clone(),
+                follower.clone(),
+                hands,
+                destinations.clone(),
+            )?),
             follower,
             keeper,
             reader: Arc::new(reader),

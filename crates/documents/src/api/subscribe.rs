@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use egret_outgoing::Url;
+
 use super::{Caller, Documents};
 use crate::core::rights::{Action, Reach};
 use crate::error::DocumentsError;
@@ -38,6 +40,21 @@ pub struct Subscribing {
     pub after: Option<i64>,
 }
 
+/// A destination fit to be shown.
+fn without_password(destination: Destination) -> Destination {
+    let Destination::Webhook(text) = destination else {
+        return destination;
+    };
+    let Ok(mut url) = Url::parse(&text) else {
+        return Destination::Webhook(text);
+    };
+    // Setting one fails for addresses that cannot have a password.
+    if url.password().is_none() || url.set_password(Some("xxxxx")).is_err() {
+        return Destination::Webhook(text);
+    }
+    Destination::Webhook(url.to_string())
+}
+
 impl Documents {
     /// All that are told of a tenant's documents, by name.
     ///
@@ -57,13 +74,33 @@ impl Documents {
             Ok(Subscribed {
                 name: named(one.name)?,
                 collection: declared.map(|declared| declared.collection.name().clone()),
-                destination: one.destination,
+                destination: without_password(one.destination),
                 position: one.position,
                 created_at: one.created_at,
                 failed: failed.map(|failed| (failed.times, failed.error)),
             })
         })
         .collect()
+    }
+
+    /// Refuses a destination to which changes cannot go.
+    fn check_destination(&self, destination: &Destination) -> Result<(), DocumentsError> {
+        let options = &self.inner.options;
+        match (destination, &options.tasks) {
+            (Destination::Webhook(url), _) => {
+                let checked = options.destinations.check(url).map(drop);
+                checked.map_err(|error| DocumentsError::WebhookInvalid {
+                    reason: error.to_string(),
+                })
+            }
+            (Destination::Queue(queue), Some(sink)) => {
+                sink.check_queue(queue)
+                    .map_err(|refused| DocumentsError::Database {
+                        reason: refused.message,
+                    })
+            }
+            (Destination::Queue(_), None) => Ok(()),
+        }
     }
 
     /// Has somebody told from now on; one that there is of this name is changed.
@@ -80,14 +117,7 @@ impl Documents {
             Some(name) => Some(kept.declared(caller, Action::Read, name)?.id.0),
             None => None,
         };
-        if let (Destination::Queue(queue), Some(sink)) =
-            (&wanted.destination, &self.inner.options.tasks)
-        {
-            sink.check_queue(queue)
-                .map_err(|refused| DocumentsError::Database {
-                    reason: refused.message,
-                })?;
-        }
+        self.check_destination(&wanted.destination)?;
         let catalogue = kept.keeper.writer.catalogue();
         let mut told = catalogue.iter().filter(|declared| {
             let wanted = wanted.collection.as_ref();
@@ -132,7 +162,7 @@ impl Documents {
         Ok(Subscribed {
             name: wanted.name,
             collection: wanted.collection,
-            destination: stored.destination,
+            destination: without_password(stored.destination),
             position: stored.position,
             created_at: stored.created_at,
             failed: None,

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use egret_base::{Clock, SIGNATURE_HEADER, Signer, TaskRequest, TaskSink, Timestamp};
+use egret_outgoing::{ClientOptions, Destinations, OutgoingClient};
 use egret_postgres::tokio_postgres::{Client, Error as PgError};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -69,7 +70,7 @@ pub struct Teller {
     keeper: Arc<Keeper>,
     follower: Arc<Follower>,
     hands: Hands,
-    client: reqwest::Client,
+    client: OutgoingClient,
     failed: Mutex<HashMap<Key, Failed>>,
     look: Notify,
 }
@@ -121,18 +122,17 @@ impl Teller {
         keeper: Arc<Keeper>,
         follower: Arc<Follower>,
         hands: Hands,
+        destinations: Destinations,
     ) -> Result<Self, DocumentsError> {
-        // Another part of the program may have installed the same provider before.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .user_agent(concat!("Egret/", env!("CARGO_PKG_VERSION")))
-            .timeout(POST_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|error| DocumentsError::Database {
-                reason: egret_base::error::chain(&error),
-            })?;
+        let options = ClientOptions {
+            timeout: Some(POST_TIMEOUT),
+            ..ClientOptions::default()
+        };
+        let client = OutgoingClient::new(destinations, &options).map_err(|error| {
+            DocumentsError::Database {
+                reason: error.to_string(),
+            }
+        })?;
         Ok(Self {
             keeper,
             follower,
@@ -388,18 +388,20 @@ impl Teller {
         let mut request = self
             .client
             .post(url)
+            .map_err(|error| error.to_string())?
             .header("content-type", "application/json");
         if let Some(signer) = &self.hands.signer {
             let at_seconds = self.hands.clock.now().as_millis_unsigned() / 1_000;
             let signature = signer.sign(tenant, at_seconds, body.as_bytes())?;
             request = request.header(SIGNATURE_HEADER, signature);
         }
+        // The address may hold a secret: neither logs nor lists repeat it.
         let sent = request.body(body).send().await;
-        let answer = sent.map_err(|error| egret_base::error::chain(&error))?;
-        match answer.status() {
-            status if status.is_success() => Ok(()),
-            status => Err(format!("{url} answers {status}")),
+        let answer = sent.map_err(|error| error.to_string())?;
+        if answer.is_success() {
+            return Ok(());
         }
+        Err(format!("the receiver answered {}", answer.status_text()))
     }
 
     async fn hand_over(

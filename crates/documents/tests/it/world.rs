@@ -196,6 +196,7 @@ pub fn engine_with(
         entropy,
         tasks,
         signer: Some(Arc::new(Signed)),
+        destinations: egret_outgoing::Destinations::everything(),
     };
     Documents::new(options, &mut Registry::default())
 }

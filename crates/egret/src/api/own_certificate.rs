@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 /// What a client says of a server that shows another certificate than the file.
-pub(super) const ANOTHER: &str = "the server shows another certificate than the one in server.tls_certificate: restart it if the file was renewed, or name it by --url";
+pub(super) const ANOTHER: &str = "the server shows another certificate than the one in server.tls_certificate: send it SIGHUP if the file was renewed, or name it by --url";
 
 #[derive(Debug)]
 struct OwnCertificate {

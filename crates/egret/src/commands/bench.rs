@@ -43,8 +43,9 @@ fn door(url: &str, global: &Global, configuration: &Configuration) -> Result<Doo
     let address = Address {
         url: parse_url(url)?,
         certificate: None,
+        authorities: None,
     };
-    let token = token(global, configuration, &address)?;
+    let token = token(global, configuration, &address)?.checked(&address)?;
     // The configured server is the one whose files and processes are known.
     let configured = configuration.address()?;
     let same_port = configured.url.port_or_known_default() == address.url.port_or_known_default();

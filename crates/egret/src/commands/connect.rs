@@ -2,7 +2,10 @@
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use egret_linux::trust::{self, TrustError};
 
 use crate::answers::Connection;
 use crate::api::Api;
@@ -26,31 +29,74 @@ pub(crate) async fn run(arguments: cli::Connect, api: &Api, output: Output) -> R
     if arguments.print {
         return output.text(&connection.url);
     }
-    let error = become_psql(&connection, &arguments.psql);
+    let Some(psql) = trust::find_program("psql") else {
+        return Err(not_installed(&arguments.name));
+    };
+    let startup = untrusted_startup_files();
+    for error in &startup {
+        output.remark(&format!("warning: psql reads no startup file: {error}"));
+    }
+    let error = become_psql(&psql, &connection, &arguments.psql, startup.is_empty());
     if error.kind() != ErrorKind::NotFound {
         return Err(Failure::failed(
             "psql",
             format!("psql could not be started: {error}"),
         ));
     }
-    Err(Failure::failed("psql", "psql is not installed").with_hint(format!(
-        "install it (Debian, Ubuntu: apt-get install postgresql-client; Fedora: dnf install postgresql; macOS: brew install libpq), or give another client what `egret branch connect {} --print` prints",
-        arguments.name
-    )))
+    Err(not_installed(&arguments.name))
+}
+
+fn not_installed(branch: &str) -> Failure {
+    Failure::failed("psql", "psql is not installed in a trusted directory of PATH").with_hint(format!(
+        "install it (Debian, Ubuntu: apt-get install postgresql-client; Fedora: dnf install postgresql; macOS: brew install libpq), or give another client what `egret branch connect {branch} --print` prints"
+    ))
+}
+
+/// Files that psql would run commands from although another user can write to them, `\!` with the
+/// rights of whoever runs it included: the home directory of an environment that was taken over
+/// (`su`, `sudo -E`) is another user's.
+fn untrusted_startup_files() -> Vec<TrustError> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let named = std::env::var_os("PSQLRC").map(PathBuf::from);
+    named
+        .or_else(|| home.map(|home| home.join(".psqlrc")))
+        .into_iter()
+        .filter_map(|path| trust::check(&path).err())
+        .filter(|error| !matches!(error, TrustError::Io { .. }))
+        .collect()
 }
 
 /// Everything goes through the child's environment: arguments are there for every user to read.
 /// Returns only when there is no psql to become.
-fn become_psql(connection: &Connection, arguments: &[String]) -> std::io::Error {
-    Command::new("psql")
+fn become_psql(
+    psql: &Path,
+    connection: &Connection,
+    arguments: &[String],
+    reads_startup_files: bool,
+) -> std::io::Error {
+    let mut command = Command::new(psql);
+    if !reads_startup_files {
+        // The history is a file of the same home directory.
+        command.arg("--no-psqlrc").env("PSQL_HISTORY", "/dev/null");
+    }
+    command
         .args(arguments)
         .env("PGHOST", &connection.host)
         .env("PGPORT", connection.port.to_string())
         .env("PGDATABASE", &connection.database)
         .env("PGUSER", &connection.user)
-        .env("PGPASSWORD", &connection.password)
-        // These would lead elsewhere whatever the ones above say.
-        .env_remove("PGHOSTADDR")
-        .env_remove("PGSERVICE")
-        .exec()
+        .env("PGPASSWORD", &connection.password);
+    // These would lead elsewhere whatever the ones above say, or take rights with them.
+    for name in [
+        "PGHOSTADDR",
+        "PGSERVICE",
+        "PGSERVICEFILE",
+        "PGSYSCONFDIR",
+        "PGOPTIONS",
+        "PGREQUIREPEER",
+        "PGTARGETSESSIONATTRS",
+    ] {
+        command.env_remove(name);
+    }
+    command.exec()
 }

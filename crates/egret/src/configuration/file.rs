@@ -1,21 +1,61 @@
 //! Reads `egret.toml`: one table per section, scalars in it, every value with its line.
 
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use egret_base::settings::{Layers, Origin, SettingError};
 use toml::de::{DeTable, DeValue};
 
-/// Puts every value of the file into `layers`.
+/// The file that a command line names: put into `layers` whoever owns it, unless everybody may
+/// write to it.
 ///
 /// # Errors
 /// [`SettingError`] with file and line, when the file cannot be read or is not of that form.
-pub(super) fn read(path: &Path, layers: &mut Layers) -> Result<(), SettingError> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| SettingError {
-        origin: Origin::File(name.clone()),
-        message: format!("cannot be read: {error}"),
+pub(super) fn read_named(path: &Path, layers: &mut Layers) -> Result<(), SettingError> {
+    let file = std::fs::File::open(path);
+    let refuse = |message: String| refused(path, message);
+    let file = file.map_err(|error| refuse(format!("cannot be read: {error}")))?;
+    let metadata = file.metadata();
+    let metadata = metadata.map_err(|error| refuse(format!("cannot be read: {error}")))?;
+    if metadata.mode() & 0o002 != 0 {
+        return Err(refuse(format!(
+            "every user can write to it: chmod o-w {}",
+            path.display()
+        )));
+    }
+    read(file, path, layers)
+}
+
+/// The file of the current directory: only root and this user may have written it, as nobody asked
+/// for it.
+///
+/// # Errors
+/// As [`read_named`], and when another user could change it.
+pub(super) fn read_found(path: &Path, layers: &mut Layers) -> Result<(), SettingError> {
+    let file = egret_linux::trust::open(path).map_err(|error| {
+        refused(
+            path,
+            format!(
+                "the file of the current directory is not read: {error}; name it with --config if you mean it, or run egret elsewhere"
+            ),
+        )
     })?;
-    parse(&name, &text, layers)
+    read(file, path, layers)
+}
+
+fn refused(path: &Path, message: String) -> SettingError {
+    SettingError {
+        origin: Origin::File(path.display().to_string()),
+        message,
+    }
+}
+
+fn read(mut file: std::fs::File, path: &Path, layers: &mut Layers) -> Result<(), SettingError> {
+    let mut text = String::new();
+    file.read_to_string(&mut text)
+        .map_err(|error| refused(path, format!("cannot be read: {error}")))?;
+    parse(&path.display().to_string(), &text, layers)
 }
 
 pub(super) fn parse(name: &str, text: &str, layers: &mut Layers) -> Result<(), SettingError> {

@@ -8,7 +8,7 @@ use egret_branches::{Branches, Created};
 use egret_postgres::pool;
 
 use super::{Outcome, delays, documents, follow, load, metrics, views};
-use crate::api::Api;
+use crate::api::{Api, Credentials};
 use crate::configuration::Configuration;
 use crate::output::{Output, loading_bar};
 use crate::serve::{Egret, Embedded};
@@ -178,7 +178,11 @@ async fn try_something(embedded: &Embedded, output: Output) -> anyhow::Result<()
 /// The demo's own server, as any program would reach it.
 fn own_api(egret: &Egret, configuration: &Configuration) -> anyhow::Result<Api> {
     let token = std::fs::read_to_string(egret.home.admin_token())?;
-    Api::new(configuration.address()?, Some(token.trim().to_owned()))
+    let credentials = Credentials {
+        token: Some(token.trim().to_owned()),
+        owner: None,
+    };
+    Api::new(configuration.address()?, credentials)
 }
 
 /// Gives the series engine something to tell.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use egret_base::Timestamp;
+use egret_linux::trust;
 use egret_postgres::embedded::Layout;
 use egret_postgres::postmaster::check_socket_path;
 use rustix::fs::FlockOperation;
@@ -25,14 +26,18 @@ impl Home {
     /// # Errors
     /// When it cannot be made, or another Egret holds the lock: its pid is named.
     pub fn open(data_dir: PathBuf) -> anyhow::Result<Self> {
-        fs::create_dir_all(&data_dir)
-            .with_context(|| format!("create the data directory {}", data_dir.display()))?;
+        if !data_dir.exists() {
+            // The user that PostgreSQL runs as passes through and sees nothing.
+            let made = fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o711)
+                .create(&data_dir);
+            made.with_context(|| format!("create the data directory {}", data_dir.display()))?;
+        }
         let data_dir = data_dir
             .canonicalize()
             .with_context(|| format!("examine {}", data_dir.display()))?;
-        // The user that PostgreSQL runs as passes through and sees nothing.
-        fs::set_permissions(&data_dir, fs::Permissions::from_mode(0o711))
-            .with_context(|| format!("change the mode of {}", data_dir.display()))?;
+        check_data_dir(&data_dir)?;
         let lock = lock(&data_dir)?;
         let run_dir = run_dir(&data_dir)?;
         Ok(Self {
@@ -92,9 +97,68 @@ impl Home {
     }
 }
 
+/// What every data directory of Egret's holds after its first start.
+const LOCK_FILE: &str = "egret.lock";
+
+/// What may be in a directory before that: parts that a backup brought back, mounts of their own, and
+/// what a new file system holds.
+const ENTRIES: [&str; 9] = [
+    "branch.key",
+    "lost+found",
+    "queue",
+    "run",
+    "series",
+    "state.db",
+    "superuser.password",
+    "volume",
+    "volume.img",
+];
+
+/// Refuses a directory that is not Egret's own, or that others could change. Its mode is left as it
+/// is, but for one case: PostgreSQL, which runs as another user where Egret is root, must be able to
+/// pass through an empty directory that was handed over closed.
+fn check_data_dir(data_dir: &Path) -> anyhow::Result<()> {
+    let shown = data_dir.display();
+    let metadata = fs::metadata(data_dir).with_context(|| format!("examine {shown}"))?;
+    let user = rustix::process::geteuid();
+    if !metadata.is_dir() {
+        bail!("egret.data_dir: {shown} is no directory");
+    }
+    if metadata.uid() != user.as_raw() {
+        bail!(
+            "egret.data_dir: {shown} belongs to user id {} and Egret runs as {}: run it as that user, or chown the directory",
+            metadata.uid(),
+            user.as_raw()
+        );
+    }
+    trust::check(data_dir).map_err(|error| anyhow::anyhow!("egret.data_dir: {error}"))?;
+    if data_dir.join(LOCK_FILE).exists() {
+        return Ok(());
+    }
+    let entries = fs::read_dir(data_dir).with_context(|| format!("read {shown}"))?;
+    for entry in entries {
+        let name = entry.with_context(|| format!("read {shown}"))?.file_name();
+        if !name.to_str().is_some_and(|name| ENTRIES.contains(&name)) {
+            bail!(
+                "egret.data_dir: {shown} is not Egret's and not empty (it holds {}): name an empty directory, or one that does not exist",
+                name.display()
+            );
+        }
+    }
+    if user.is_root() && metadata.mode() & SEARCHABLE != SEARCHABLE {
+        let mode = metadata.mode() & 0o7777 | SEARCHABLE;
+        fs::set_permissions(data_dir, fs::Permissions::from_mode(mode))
+            .with_context(|| format!("let PostgreSQL pass through {shown}"))?;
+    }
+    Ok(())
+}
+
+/// Search permission for everybody, which shows nothing of what is inside.
+const SEARCHABLE: u32 = 0o011;
+
 /// Takes the lock that keeps a second Egret out; the kernel gives it back however this one ends.
 fn lock(data_dir: &Path) -> anyhow::Result<File> {
-    let path = data_dir.join("egret.lock");
+    let path = data_dir.join(LOCK_FILE);
     let mut file = File::options()
         .create(true)
         .truncate(false)

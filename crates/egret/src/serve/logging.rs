@@ -6,8 +6,10 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressState, ProgressStyle};
 use tracing_indicatif::IndicatifLayer;
 use tracing_indicatif::filter::IndicatifFilter;
+use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{EnvFilter, FilterFn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::configuration::ProgramConfig;
@@ -34,11 +36,23 @@ fn style() -> ProgressStyle {
         .with_key("arrived", arrived)
 }
 
-/// Starts logging for the whole process.
-///
-/// # Errors
-/// When level or format are not ones that exist.
-pub(super) fn start(config: &ProgramConfig) -> anyhow::Result<()> {
+/// What is logged, which can change while the program runs.
+#[derive(Clone)]
+pub struct LogLevel(Handle<EnvFilter, Registry>);
+
+impl LogLevel {
+    /// Logs by these settings from now on.
+    ///
+    /// # Errors
+    /// When the level is none that exists; then nothing changes.
+    pub(super) fn change(&self, config: &ProgramConfig) -> anyhow::Result<()> {
+        self.0
+            .reload(filter(config)?)
+            .context("change the log level")
+    }
+}
+
+fn filter(config: &ProgramConfig) -> anyhow::Result<EnvFilter> {
     let word = config.log_level.as_str();
     let directives = word.contains(['=', ',']);
     if !directives && !LEVELS.contains(&word) {
@@ -47,8 +61,16 @@ pub(super) fn start(config: &ProgramConfig) -> anyhow::Result<()> {
             LEVELS.join(", ")
         );
     }
-    let filter = EnvFilter::try_new(&config.log_level)
-        .with_context(|| format!("egret.log_level `{}`", config.log_level))?;
+    EnvFilter::try_new(&config.log_level)
+        .with_context(|| format!("egret.log_level `{}`", config.log_level))
+}
+
+/// Starts logging for the whole process.
+///
+/// # Errors
+/// When level or format are not ones that exist.
+pub(super) fn start(config: &ProgramConfig) -> anyhow::Result<LogLevel> {
+    let (filter, level) = reload::Layer::new(filter(config)?);
     let terminal = std::io::stderr().is_terminal();
     let bar = IndicatifLayer::new().with_progress_style(style());
     let writer = bar.get_stderr_writer();
@@ -70,5 +92,6 @@ pub(super) fn start(config: &ProgramConfig) -> anyhow::Result<()> {
         .with(lines.with_filter(filter))
         .with(bar)
         .try_init()
-        .context("start logging")
+        .context("start logging")?;
+    Ok(LogLevel(level))
 }

@@ -13,6 +13,7 @@ use egret_base::lifecycle::{Service, Stack};
 use egret_base::{Clock, Entropy, SteadyClock};
 use egret_branches::{Branches, BranchesConfig, Mounted, Options, VolumeService};
 use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
+use egret_outgoing::{Destinations, OutgoingConfig};
 use egret_postgres::embedded::check_port;
 use egret_postgres::external::{Verdict, check, parse};
 use egret_postgres::managed::ManagedServer;
@@ -21,7 +22,7 @@ use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
-    Build, Builder, DEFAULT_TENANT, Deps, Metrics, ProxyAddress, Server, ServerConfig, Tokens,
+    Build, Builder, Certificates, DEFAULT_TENANT, Deps, Metrics, ProxyAddress, Server, ServerConfig, Tokens,
     branches_routes, clock_routes, document_routes, installation_routes, outbox_routes,
     queue_routes, queue_service, series_routes, series_service, view_routes, view_service,
 };
@@ -93,6 +94,14 @@ impl Underneath {
     }
 }
 
+/// What is known once the doors are made.
+pub(super) struct OpenedDoors {
+    /// The admin token when it was made just now.
+    pub(super) admin_token: Option<String>,
+    pub(super) monitor: Monitor,
+    pub(super) certificates: Option<Certificates>,
+}
+
 /// Makes the parts.
 pub(super) struct Parts {
     clock: Arc<dyn Clock>,
@@ -102,6 +111,10 @@ pub(super) struct Parts {
     metrics: Arc<Metrics>,
     server: ServerConfig,
     proxy: ProxyConfig,
+    /// What the doors show where they speak TLS.
+    certificates: Option<Certificates>,
+    /// Where requests may go that users cause.
+    destinations: Destinations,
     /// How a client on this machine reaches the server.
     own_url: String,
 }
@@ -112,10 +125,14 @@ impl Parts {
         clock: Arc<SteadyClock>,
         entropy: Arc<dyn Entropy>,
     ) -> anyhow::Result<Self> {
+        let outgoing: OutgoingConfig = configuration.section()?;
+        let server: ServerConfig = configuration.section()?;
         Ok(Self {
             metrics: Arc::new(Metrics::new(VERSION, clock.now())),
-            server: configuration.section()?,
+            certificates: Certificates::open(&server)?,
+            server,
             proxy: configuration.section()?,
+            destinations: Destinations::new(&outgoing.allow).map_err(anyhow::Error::msg)?,
             own_url: configuration.address()?.url.to_string(),
             clock: clock.clone(),
             steady: clock,
@@ -212,6 +229,7 @@ impl Parts {
             directory: home.data_dir().join("queue"),
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
+            destinations: self.destinations.clone(),
         };
         let mut engine = None;
         self.metrics
@@ -279,6 +297,7 @@ impl Parts {
             entropy: self.entropy.clone(),
             tasks: Some(Arc::new(queues.clone())),
             signer: Some(Arc::new(queues.clone())),
+            destinations: self.destinations.clone(),
         };
         let mut engine = None;
         self.metrics
@@ -286,14 +305,14 @@ impl Parts {
         engine.expect("registering runs its closure")
     }
 
-    /// The doors, on top of the stack. Returns the admin token when it was made just now.
+    /// The doors, on top of the stack.
     pub(super) fn doors(
         &self,
         home: &Home,
         stack: &mut Stack,
         engines: Engines,
         underneath: Underneath,
-    ) -> anyhow::Result<Option<String>> {
+    ) -> anyhow::Result<OpenedDoors> {
         let monitor = self.monitor(&engines, &underneath)?;
         // It needs no PostgreSQL to begin, and asks it no more when it stops.
         stack.push_eager(Arc::new(monitor.clone()));
@@ -323,8 +342,9 @@ impl Parts {
                 readiness: Arc::new(move || under.readiness()),
             },
         );
+        let server = server.certificates(self.certificates.clone());
         let databases = underneath.databases("server");
-        let mut server = self.with_engines(server, engines, monitor, databases);
+        let mut server = self.with_engines(server, engines, monitor.clone(), databases);
         match underneath {
             Underneath::External(external) => {
                 server = server.status("postgres", external_section(external));
@@ -339,7 +359,11 @@ impl Parts {
         }
         // It answers for the queue while PostgreSQL still starts; the rest says that it is not ready.
         stack.push_eager(Arc::new(server.build()?));
-        Ok(admin.map(|admin| admin.token))
+        Ok(OpenedDoors {
+            admin_token: admin.map(|admin| admin.token),
+            monitor,
+            certificates: self.certificates.clone(),
+        })
     }
 
     /// The doors of the engines that every Egret has.
@@ -390,7 +414,7 @@ impl Parts {
     fn proxy(&self, branches: Branches) -> anyhow::Result<Proxy> {
         let directory = Arc::new(BranchDirectory::new(branches));
         let (config, entropy) = (self.proxy.clone(), self.entropy.clone());
-        let tls = self.server.tls()?;
+        let tls = self.certificates.as_ref().map(Certificates::server_config);
         let mut made = None;
         self.metrics.register(|registry| {
             made = Some(Proxy::new(config, directory, tls, entropy, registry));

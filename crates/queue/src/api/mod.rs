@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 
 use egret_base::{Clock, Entropy};
 use egret_log::Refused;
+use egret_outgoing::Destinations;
 use prometheus_client::registry::Registry;
 
 use crate::config::QueueConfig;
@@ -51,6 +52,8 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Where chance comes from.
     pub entropy: Arc<dyn Entropy>,
+    /// Where callbacks may go; everywhere with `queue.callback_private`.
+    pub destinations: Destinations,
 }
 
 /// The queue engine. Cheap to clone.
@@ -153,6 +156,8 @@ pub(crate) struct Inner {
     pub directory: PathBuf,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
+    /// Where callbacks may go.
+    pub destinations: Destinations,
     /// Known since the start.
     pub partitions: Arc<OnceLock<Vec<Arc<Shared>>>>,
     pub metrics: Arc<Metrics>,
@@ -181,12 +186,18 @@ impl Queues {
     pub fn new(options: Options, registry: &mut Registry) -> Self {
         let shelf_bytes_max = options.config.attachments_bytes_total_max.bytes();
         let shelf = Shelf::new(&options.directory, shelf_bytes_max);
+        let destinations = if options.config.callback_private {
+            Destinations::everything()
+        } else {
+            options.destinations
+        };
         Self {
             inner: Arc::new(Inner {
                 config: options.config,
                 directory: options.directory,
                 clock: options.clock,
                 entropy: options.entropy,
+                destinations,
                 partitions: Arc::default(),
                 limits: Arc::default(),
                 metrics: Arc::new(Metrics::register(registry)),

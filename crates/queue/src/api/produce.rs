@@ -418,7 +418,7 @@ fn check_content(queues: &Queues, task: &NewTask<'_>) -> Result<(), QueueError> 
     check_text("callback_url", task.callback_url)?;
     match task.callback_url {
         "" => Ok(()),
-        url => destination::check(url, queues.config().callback_private),
+        url => destination::check(url, &queues.inner.destinations),
     }
 }
 

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use egret_base::{Entropy, SIGNATURE_HEADER, Signer, durable};
+use egret_outgoing::{ClientOptions, OutgoingClient, OutgoingError};
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::json;
 use sha2::Sha256;
 use tokio::sync::mpsc;
 
-use crate::api::destination::{self, PublicResolver};
+use crate::api::destination;
 use crate::api::session::WorkSession;
 use crate::api::sink::{About, Assigned, ReportSink, WorkSink};
 use crate::api::tasks::{Detail, TaskView};
@@ -134,17 +135,12 @@ impl Queues {
         if !config.callbacks {
             return Ok(());
         }
-        // Another part of the program may have installed the same provider before.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let key = self.inner.callback_key()?;
-        let client = reqwest::Client::builder()
-            .timeout(timeout.duration())
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .dns_resolver(Arc::new(PublicResolver {
-                private_too: config.callback_private,
-            }))
-            .build();
+        let options = ClientOptions {
+            timeout: Some(timeout.duration()),
+            ..ClientOptions::default()
+        };
+        let client = OutgoingClient::new(self.inner.destinations.clone(), &options);
         let client = client.map_err(|error| QueueError::Invalid {
             what: "queue.callbacks",
             reason: error.to_string(),
@@ -175,7 +171,7 @@ impl Queues {
 
 struct Post {
     queues: Queues,
-    client: reqwest::Client,
+    client: OutgoingClient,
     key: [u8; 32],
     sink: Arc<dyn WorkSink>,
     worker: Worker,
@@ -219,39 +215,39 @@ struct Failure {
 
 impl Post {
     async fn attempt(&self, callback: &Callback) -> Result<(), Failure> {
-        let failure = |text: String| Failure {
-            text,
+        let failed = |error: OutgoingError| Failure {
+            text: error.to_string(),
+            // A name may stand for another address the next time.
             permanent: false,
         };
-        let permanent = |error: QueueError| Failure {
-            text: error.to_string(),
+        let permanent = |text: String| Failure {
+            text,
             permanent: true,
         };
         // It was allowed when the task was made; settings may have changed.
-        destination::check(&callback.url, self.queues.config().callback_private)
-            .map_err(permanent)?;
+        destination::check(&callback.url, &self.queues.inner.destinations)
+            .map_err(|error| permanent(error.to_string()))?;
         let key = of_tenant(&self.key, &callback.tenant);
         let body = self.body(callback).await;
         let at = self.queues.inner.clock.now().as_millis_unsigned() / 1_000;
         let request = self
             .client
             .post(&callback.url)
+            .map_err(failed)?
             .header("content-type", "application/json")
             .header("egret-task", callback.about.to_string())
             .header(SIGNATURE_HEADER, signature(&key, at, body.as_bytes()))
             .body(body);
-        let answered = request.send().await;
-        let status = answered
-            .map_err(|error| failure(error.without_url().to_string()))?
-            .status();
-        match status {
-            status if status.is_success() => Ok(()),
+        let answer = request.send().await.map_err(failed)?;
+        let text = format!("the receiver answered {}", answer.status_text());
+        match answer.status() {
+            _ if answer.is_success() => Ok(()),
             // It is said to be gone for good.
-            status if status.as_u16() == 410 => Err(Failure {
-                text: format!("the receiver answered {status}"),
-                permanent: true,
+            410 => Err(permanent(text)),
+            _ => Err(Failure {
+                text,
+                permanent: false,
             }),
-            status => Err(failure(format!("the receiver answered {status}"))),
         }
     }
 

@@ -41,6 +41,7 @@ fn engine(config: &QueueConfig, directory: &std::path::Path) -> Queues {
         directory: directory.to_owned(),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
+        destinations: Default::default(),
     };
     Queues::new(options, &mut Registry::default())
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_base::{Clock, TaskSink};
+use egret_outgoing::Destinations;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 
@@ -41,6 +42,8 @@ pub struct MonitorOptions {
     pub sink: Arc<dyn TaskSink>,
     /// How others reach Egret, where `series.external_url` does not say it.
     pub external_url: String,
+    /// Where scrape targets may redirect to.
+    pub destinations: Destinations,
 }
 
 /// Targets that are scraped, and rules that are evaluated. Cheap to clone.
@@ -113,7 +116,7 @@ impl Monitor {
             reason,
         })?;
         let scraper = Scraper::new(
-            configured.scraper(config, scrapes),
+            configured.scraper(config, options.destinations.clone(), scrapes),
             &own_targets(series, options),
             clock.clone(),
             engine.clone(),

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::time::Duration;
 
+use egret_outgoing::{ClientOptions, Destinations, OutgoingClient, OutgoingError, OutgoingRequest};
 use flate2::read::MultiGzDecoder;
-use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
 use crate::core::scrape::{Credentials, Held, ScrapeConfig};
 use crate::store::files;
@@ -20,30 +20,22 @@ pub(super) struct Fetched {
     pub format: TextFormat,
 }
 
-/// What all HTTP clients here have in common.
-pub(super) fn client_builder() -> reqwest::ClientBuilder {
-    // Another part of the program may have installed the same provider before.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder()
-        .no_proxy()
-        .user_agent(concat!("Egret/", env!("CARGO_PKG_VERSION")))
-}
-
-/// The client of a job.
-pub(super) fn client(config: &ScrapeConfig) -> Result<reqwest::Client, String> {
-    let mut builder = client_builder().redirect(match config.follows_redirects {
-        true => reqwest::redirect::Policy::limited(10),
-        false => reqwest::redirect::Policy::none(),
-    });
-    if config.trusts_anybody {
-        builder = builder.tls_danger_accept_invalid_certs(true);
-    }
-    if let Some(path) = &config.ca_file {
-        let pem = files::read_secret(path).map_err(|error| error.to_string())?;
-        let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes());
-        builder = builder.tls_certs_merge(certificates.map_err(|error| error.to_string())?);
-    }
-    builder.build().map_err(|error| error.to_string())
+/// The client of a job. Its targets are the operator's; `destinations` says where they may redirect to.
+pub(super) fn client(
+    config: &ScrapeConfig,
+    destinations: &Destinations,
+) -> Result<OutgoingClient, String> {
+    let certificates = match &config.ca_file {
+        Some(path) => Some(files::read_secret(path).map_err(|error| error.to_string())?),
+        None => None,
+    };
+    let options = ClientOptions {
+        timeout: None,
+        certificates: certificates.map(String::into_bytes),
+        accepts_any_certificate: config.trusts_anybody,
+        follows_redirects: config.follows_redirects,
+    };
+    OutgoingClient::new(destinations.clone(), &options).map_err(|error| error.to_string())
 }
 
 /// Fetches what a target shows.
@@ -51,68 +43,85 @@ pub(super) fn client(config: &ScrapeConfig) -> Result<reqwest::Client, String> {
 /// # Errors
 /// Why not, for people.
 pub(super) async fn fetch(
-    client: &reqwest::Client,
+    client: &OutgoingClient,
     config: &ScrapeConfig,
     url: &str,
     timeout: Duration,
 ) -> Result<Fetched, String> {
-    let mut request = client
-        .get(url)
-        .timeout(timeout)
-        .header("accept", ACCEPT)
-        .header(
-            "accept-encoding",
-            if config.is_compressed {
-                "gzip"
-            } else {
-                "identity"
-            },
-        )
-        .header(
-            "x-prometheus-scrape-timeout-seconds",
-            timeout.as_secs_f64().to_string(),
-        );
-    request = match &config.credentials {
-        Credentials::None => request,
-        Credentials::Basic { username, password } => {
-            request.basic_auth(username, Some(secret(password).await?))
-        }
-        Credentials::Header { kind, credentials } => request.header(
-            "authorization",
-            format!("{kind} {}", secret(credentials).await?),
-        ),
+    let encoding = if config.is_compressed {
+        "gzip"
+    } else {
+        "identity"
     };
-    let said = |error: reqwest::Error| match error.is_timeout() {
-        true => format!("no answer within {timeout:?}"),
-        false => egret_base::error::chain(&error.without_url()),
+    let prepare = |request: OutgoingRequest| {
+        request
+            .timeout(timeout)
+            .header("accept", ACCEPT)
+            .header("accept-encoding", encoding)
+            .header(
+                "x-prometheus-scrape-timeout-seconds",
+                timeout.as_secs_f64().to_string(),
+            )
     };
-    let mut answer = request.send().await.map_err(said)?;
-    let status = answer.status();
-    if !status.is_success() {
+    let authorization = Authorization::read(&config.credentials).await?;
+    let failed = |error: OutgoingError| match error {
+        OutgoingError::Timeout => format!("no answer within {timeout:?}"),
+        error => error.to_string(),
+    };
+    let fetched = client.get_named(url, prepare, |request| authorization.add(request));
+    // Redirects count as one request.
+    let answer = tokio::time::timeout(timeout, fetched).await;
+    let answer = answer
+        .unwrap_or(Err(OutgoingError::Timeout))
+        .map_err(failed)?;
+    if !answer.is_success() {
+        let status = answer.status_text();
         return Err(format!("server returned HTTP status {status}"));
     }
-    let header = |name| {
-        let value = answer.headers().get(name)?;
-        value.to_str().ok().map(str::to_ascii_lowercase)
-    };
-    let format = match header(CONTENT_TYPE) {
+    let header = |name| answer.header(name).map(str::to_ascii_lowercase);
+    let format = match header("content-type") {
         Some(kind) if kind.starts_with("application/openmetrics-text") => TextFormat::OpenMetrics,
         _ => TextFormat::Prometheus,
     };
-    let is_packed = header(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
+    let is_packed = header("content-encoding").is_some_and(|encoding| encoding == "gzip");
     let most = config.limits.body_bytes;
-    let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(said)? {
-        if (body.len() + chunk.len()) as u64 > most {
-            return Err(too_long(most));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    let text = match is_packed {
-        true => unpack(&body, most)?,
-        false => String::from_utf8(body).map_err(|_| "the body is not UTF-8".to_owned())?,
+    let body = answer.read(most).await.map_err(failed)?;
+    let text = if is_packed {
+        unpack(&body, most)?
+    } else {
+        String::from_utf8(body).map_err(|_| "the body is not UTF-8".to_owned())?
     };
     Ok(Fetched { text, format })
+}
+
+/// The credentials of a job, read from their files.
+enum Authorization {
+    None,
+    Basic { username: String, password: String },
+    Header(String),
+}
+
+impl Authorization {
+    async fn read(credentials: &Credentials) -> Result<Self, String> {
+        Ok(match credentials {
+            Credentials::None => Self::None,
+            Credentials::Basic { username, password } => Self::Basic {
+                username: username.clone(),
+                password: secret(password).await?,
+            },
+            Credentials::Header { kind, credentials } => {
+                Self::Header(format!("{kind} {}", secret(credentials).await?))
+            }
+        })
+    }
+
+    fn add(&self, request: OutgoingRequest) -> OutgoingRequest {
+        match self {
+            Self::None => request,
+            Self::Basic { username, password } => request.basic_auth(username, password),
+            Self::Header(value) => request.header("authorization", value),
+        }
+    }
 }
 
 fn too_long(most: u64) -> String {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use egret_base::{TaskRequest, TaskSink};
+use egret_outgoing::{ClientOptions, Destinations, OutgoingClient};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -193,10 +194,12 @@ impl Receiver {
                 (url, Form::Alertmanager)
             }
         };
-        let client = super::fetch::client_builder()
-            .timeout(ATTEMPT_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
+        let options = ClientOptions {
+            timeout: Some(ATTEMPT_TIMEOUT),
+            ..ClientOptions::default()
+        };
+        // Receivers are named by the operator's configuration; redirects are not followed.
+        let client = OutgoingClient::new(Destinations::default(), &options)
             .map_err(|error| format!("receiver {:?}: {error}", config.name))?;
         let (line, waiting) = mpsc::channel(WAITING_MAX);
         let post = Post {
@@ -274,7 +277,7 @@ enum Form {
 /// Sends to one receiver.
 struct Post {
     name: String,
-    client: reqwest::Client,
+    client: OutgoingClient,
     url: String,
     form: Form,
     metrics: NoticeMetrics,
@@ -335,17 +338,18 @@ impl Post {
         loop {
             let request = self
                 .client
-                .post(&self.url)
+                .post_named(&self.url)
+                .map_err(|error| error.to_string())?
                 .header("content-type", "application/json")
                 .body(body.to_owned());
             let (problem, is_final) = match request.send().await {
-                Ok(answer) if answer.status().is_success() => return Ok(()),
+                Ok(answer) if answer.is_success() => return Ok(()),
                 Ok(answer) => {
-                    let status = answer.status();
-                    let is_final = status.is_client_error() && status.as_u16() != 429;
+                    let is_final = matches!(answer.status(), 400..=499) && answer.status() != 429;
+                    let status = answer.status_text();
                     (format!("the receiver answered {status}"), is_final)
                 }
-                Err(error) => (error.without_url().to_string(), false),
+                Err(error) => (error.to_string(), false),
             };
             if is_final || attempt == ATTEMPTS_MAX {
                 return Err(problem);

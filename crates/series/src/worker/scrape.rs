@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use egret_base::Clock;
+use egret_outgoing::{Destinations, OutgoingClient};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
@@ -39,6 +40,8 @@ pub struct ScraperOptions {
     pub scrapes_at_once: usize,
     /// How targets are scraped of which a file does not say it.
     pub defaults: ScrapeDefaults,
+    /// Where targets may redirect to, themselves aside.
+    pub destinations: Destinations,
     /// What is counted of them.
     pub metrics: ScrapeMetrics,
 }
@@ -47,6 +50,7 @@ impl Default for ScraperOptions {
     fn default() -> Self {
         Self {
             files: Vec::new(),
+            destinations: Destinations::default(),
             targets_max: 10_000,
             scrapes_at_once: 64,
             defaults: ScrapeDefaults::default(),
@@ -114,7 +118,7 @@ struct Job {
 }
 
 enum Ask {
-    Http(reqwest::Client),
+    Http(OutgoingClient),
     Own(Arc<dyn Collect>),
 }
 
@@ -131,7 +135,7 @@ impl Scraper {
         append: Arc<dyn Append>,
         describe: Arc<dyn Describe>,
     ) -> Self {
-        let jobs = Jobs::new(own, options.targets_max, options.defaults);
+        let jobs = Jobs::new(own, &options);
         let inner = Inner {
             permits: Semaphore::new(options.scrapes_at_once.max(1)),
             state: Mutex::default(),

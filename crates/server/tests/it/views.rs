@@ -55,6 +55,7 @@ impl Rig {
             directory: site.path("queue"),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
+            destinations: Default::default(),
         };
         let databases = Databases::one(database.connection());
         let mut engines = None;
@@ -77,6 +78,7 @@ impl Rig {
                 entropy: Arc::new(SystemEntropy),
                 tasks: None,
                 signer: None,
+                destinations: Default::default(),
             };
             let documents = Documents::new(documents, registry);
             engines = Some((queues, outbox, Views::new(options, registry), documents));

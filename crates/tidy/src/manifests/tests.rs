@@ -21,7 +21,10 @@ fn subjects(findings: &[Finding]) -> Vec<&str> {
 #[test]
 fn an_edge_that_is_not_allowed_is_found_whatever_its_kind() {
     let metadata = json!({"packages": [
-        {"name": "egret-base", "dependencies": [{"name": "serde", "path": null}]},
+        {"name": "egret-base", "dependencies": [
+            {"name": "serde", "path": null},
+            {"name": "reqwest", "path": null, "kind": null},
+        ]},
         {"name": "egret-queue", "dependencies": [
             {"name": "egret-base", "path": "/x/crates/base"},
             {"name": "egret-queue", "path": "/x/crates/queue", "kind": "dev"},
@@ -38,6 +41,7 @@ fn an_edge_that_is_not_allowed_is_found_whatever_its_kind() {
         subjects(&check_layers(&metadata, layers)),
         [
             "LAYERS names egret-gone, which is no crate",
+            "egret-base must send requests through egret-outgoing",
             "egret-queue must not depend on egret-views",
             "egret-stranger has no line in LAYERS",
         ]

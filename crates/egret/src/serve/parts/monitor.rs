@@ -40,6 +40,7 @@ impl Parts {
             postgres: postgres(underneath),
             sink: Arc::new(engines.queues.clone()),
             external_url: format!("{url}/prometheus"),
+            destinations: self.destinations.clone(),
         };
         let mut monitor = None;
         self.metrics.register(|registry| {

@@ -1,1 +1,182 @@
-//! Another user of the same machine: files, variables, programs, process lists.
+//! Another user of the same machine: files, programs and ports that this user controls decide nothing,
+//! and the secrets of Egret are not shown to this user.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, fchown};
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use rustix::process::Signal;
+
+use crate::place::{Place, text};
+
+const STRANGER: u32 = 4_242;
+const SECRET: &str = "TOPSECRET";
+
+/// Only root can give files and sockets to another user.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn refused(output: &Output, code: i32, reason: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.contains(reason), "{said}");
+}
+
+#[test]
+fn a_configuration_file_that_others_can_change_is_not_read() {
+    let place = Place::new("foreign-toml");
+    let file = place.directory.join("egret.toml");
+    fs::write(&file, "[server]\nport = 26902\n").unwrap();
+    mode(&file, 0o666);
+    refused(
+        &place.run(&["config"]),
+        2,
+        "egret.toml can be written by other users",
+    );
+    let named = place.run(&["config", "--config", "egret.toml"]);
+    refused(&named, 2, "every user can write to it");
+    mode(&file, 0o644);
+    assert!(place.run(&["config"]).status.success());
+    mode(&place.directory, 0o777);
+    refused(&place.run(&["config"]), 2, "can be written by other users");
+    mode(&place.directory, 0o755);
+    if is_root() {
+        chown(&file, Some(STRANGER), None).unwrap();
+        let said = format!("egret.toml belongs to user id {STRANGER}");
+        refused(&place.run(&["status"]), 2, &said);
+    }
+}
+
+#[test]
+fn the_admin_token_is_not_sent_to_another_users_process() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("squatter");
+    fs::create_dir(place.data_dir()).unwrap();
+    fs::write(place.data_dir().join("admin.token"), SECRET).unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", place.ports[0])).unwrap();
+    fchown(&listener, Some(STRANGER), None).unwrap();
+    let squatter = std::thread::spawn(move || {
+        let mut received = Vec::new();
+        let (mut connection, _) = listener.accept().unwrap();
+        // The end of the connection may be a reset; what came before counts.
+        let _ = connection.read_to_end(&mut received);
+        received
+    });
+    let status = place.run(&["status"]);
+    refused(&status, 3, "the admin token was not sent");
+    assert_eq!(text(&squatter.join().unwrap()), "");
+}
+
+#[test]
+fn variables_of_an_orchestrator_are_no_settings() {
+    let place = Place::new("kubernetes");
+    let mut command = place.command(&["config", "--json"]);
+    command
+        .env("EGRET_SERVICE_HOST", "10.96.0.12")
+        .env("EGRET_SERVICE_PORT", "7070")
+        .env("EGRET_PORT", "tcp://10.96.0.12:7070")
+        .env("EGRET_PORT_7070_TCP_ADDR", "10.96.0.12")
+        .env("EGRET_PROXY_PORT", "tcp://10.96.0.13:7432");
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("EGRET_PORT, EGRET_PORT_7070_TCP_ADDR"),
+        "{said}"
+    );
+    let settings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let all = settings.as_array().unwrap();
+    let proxy = all.iter().find(|one| one["key"] == "proxy.port").unwrap();
+    assert_eq!(proxy["origin"], "default");
+}
+
+#[test]
+fn a_data_directory_is_empty_or_egrets_and_keeps_its_mode() {
+    let place = Place::new("data-dir");
+    let data = place.data_dir();
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("somebodys"), "x").unwrap();
+    mode(&data, 0o750);
+    refused(&place.run(&["serve"]), 1, "is not Egret's and not empty");
+    fs::remove_file(data.join("somebodys")).unwrap();
+    mode(&data, 0o777);
+    refused(&place.run(&["serve"]), 1, "chmod go-w");
+    assert_eq!(fs::metadata(&data).unwrap().mode() & 0o7777, 0o777);
+    if is_root() {
+        mode(&data, 0o755);
+        chown(&data, Some(STRANGER), None).unwrap();
+        refused(&place.run(&["serve"]), 1, "belongs to user id 4242");
+    }
+}
+
+#[test]
+fn programs_that_others_can_change_are_not_run() {
+    let place = Place::new("foreign-bin");
+    let bin = place.directory.join("bin");
+    fs::create_dir(&bin).unwrap();
+    let trace = place.directory.join("it-ran");
+    for name in ["postgres", "initdb", "pg_ctl", "mkfs.btrfs", "useradd"] {
+        let program = bin.join(name);
+        let script = format!("#!/bin/sh\ntouch {}\n", trace.display());
+        fs::write(&program, script).unwrap();
+        mode(&program, 0o755);
+    }
+    mode(&bin, 0o777);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let configured = format!("postgres.bin={}", bin.display());
+    let mut command = place.command(&["serve", "--set", &configured]);
+    let output = command.env("PATH", path).output().unwrap();
+    refused(&output, 1, "can be written by other users");
+    assert!(!trace.exists());
+}
+
+#[test]
+fn a_password_in_an_argument_is_not_in_the_process_list() {
+    let place = Place::new("ps");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("postgres://u:{SECRET}@127.0.0.1:{port}/db");
+    for arguments in [
+        vec!["check".to_owned(), url.clone()],
+        vec![
+            "check".to_owned(),
+            "--set".to_owned(),
+            format!("postgres.url={url}"),
+        ],
+        vec!["uninstall".to_owned(), url.clone()],
+    ] {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut command = place.command(&arguments);
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        // It connects, so it has read its arguments.
+        let connection = listener.accept().unwrap();
+        let shown = fs::read(format!("/proc/{}/cmdline", child.id())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(connection);
+        let shown = text(&shown);
+        assert!(shown.contains("postgres://u:••••••@127.0.0.1"), "{shown}");
+        assert!(!shown.contains(SECRET), "{shown}");
+    }
+}
+
+#[test]
+fn the_admin_token_is_printed_on_a_terminal_only() {
+    let place = Place::new("token-stdout");
+    let server = place.start(&["serve"]);
+    let token = fs::read_to_string(place.data_dir().join("admin.token")).unwrap();
+    let printed = server.stop(Signal::TERM);
+    assert!(printed.contains("admin.token"), "{printed}");
+    assert!(!printed.contains(token.trim()), "{printed}");
+    assert!(!place.log().contains(token.trim()));
+}

@@ -43,6 +43,7 @@ pub async fn queues_in(directory: &Path, config: QueueConfig) -> Queues {
         directory: directory.to_owned(),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
+        destinations: Default::default(),
     };
     let queues = Queues::new(options, &mut Registry::default());
     queues.start().await.unwrap();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use egret_base::TaskSink;
+use egret_outgoing::{Destinations, Url};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -54,11 +55,24 @@ fn texts(text: &str) -> Vec<String> {
 
 /// What is wrong with an address.
 fn check_url(text: &str) -> Result<(), &'static str> {
-    match reqwest::Url::parse(text) {
+    match Url::parse(text) {
         Err(_) => Err("is no URL: write it as http://host:port/path"),
         Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(()),
         Ok(_) => Err("begins neither with http:// nor with https://"),
     }
+}
+
+/// An address fit to be shown: without user name and password, without a slash at its end.
+fn without_credentials(text: &str) -> String {
+    let mut shown = text.trim_end_matches('/').to_owned();
+    if let Some((scheme, rest)) = shown.split_once("://")
+        && let Some((authority, path)) = rest.split_once('/').or(Some((rest, "")))
+        && let Some((_, host)) = authority.rsplit_once('@')
+    {
+        let slash = if path.is_empty() { "" } else { "/" };
+        shown = format!("{scheme}://{host}{slash}{path}");
+    }
+    shown
 }
 
 fn urls(what: &'static str, text: &str) -> Result<Vec<String>, SeriesError> {
@@ -153,12 +167,18 @@ impl Configured {
         }
     }
 
-    pub fn scraper(&self, config: &SeriesConfig, metrics: ScrapeMetrics) -> ScraperOptions {
+    pub fn scraper(
+        &self,
+        config: &SeriesConfig,
+        destinations: Destinations,
+        metrics: ScrapeMetrics,
+    ) -> ScraperOptions {
         ScraperOptions {
             files: self.scrape_files.clone(),
             targets_max: config.scrape_targets_max as usize,
             scrapes_at_once: config.scrapes_at_once as usize,
             defaults: self.defaults,
+            destinations,
             metrics,
         }
     }
@@ -202,7 +222,7 @@ impl Configured {
     pub fn alertmanagers(&self) -> Vec<AlertmanagerStatus> {
         let urls = self.alertmanagers.iter();
         urls.map(|url| AlertmanagerStatus {
-            url: format!("{}/api/v2/alerts", url.trim_end_matches('/')),
+            url: format!("{}/api/v2/alerts", without_credentials(url)),
         })
         .collect()
     }
@@ -248,7 +268,10 @@ struct Addresses {
 impl InForce {
     pub fn new(configured: &Configured, jobs: Vec<ScrapeConfig>) -> Self {
         let labels = configured.external_labels.iter();
-        let targets = configured.alertmanagers.clone();
+        let managers = configured.alertmanagers.iter();
+        let targets = managers
+            .map(|url| without_credentials(url))
+            .collect::<Vec<_>>();
         Self {
             global: Global {
                 scrape_interval: DurationMs(configured.defaults.interval_ms),

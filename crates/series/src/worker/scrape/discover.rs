@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ask, Job, OwnTarget};
+use egret_outgoing::Destinations;
+
+use super::{Ask, Job, OwnTarget, ScraperOptions};
 use crate::core::scrape::{
     DroppedStatus, ScrapeConfig, ScrapeDefaults, Target, TargetGroup, find, parse, parse_groups,
 };
@@ -23,6 +25,8 @@ pub(super) struct Jobs {
     own: Vec<(Target, Arc<Job>)>,
     targets_max: usize,
     defaults: ScrapeDefaults,
+    /// Where targets may redirect to.
+    destinations: Destinations,
 }
 
 /// The targets of all jobs.
@@ -42,15 +46,16 @@ fn reload_error(problem: impl ToString) -> ReloadError {
 
 impl Jobs {
     /// Those of this program; of files, none yet.
-    pub fn new(own: &[OwnTarget], targets_max: usize, defaults: ScrapeDefaults) -> Self {
+    pub fn new(own: &[OwnTarget], options: &ScraperOptions) -> Self {
         Self {
             jobs: Vec::new(),
             own: own
                 .iter()
                 .map(|own| (own.target(), Job::own(own)))
                 .collect(),
-            targets_max,
-            defaults,
+            targets_max: options.targets_max,
+            defaults: options.defaults,
+            destinations: options.destinations.clone(),
         }
     }
 
@@ -76,7 +81,7 @@ impl Jobs {
             let before = self.jobs.iter().find(|job| job.config == config);
             match before {
                 Some(same) => Ok(same.clone()),
-                None => Job::by_http(config),
+                None => Job::by_http(config, &self.destinations),
             }
         });
         let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
@@ -116,8 +121,11 @@ impl Jobs {
 }
 
 impl Job {
-    fn by_http(config: ScrapeConfig) -> Result<Arc<Self>, ReloadError> {
-        let client = fetch::client(&config).map_err(|problem| {
+    fn by_http(
+        config: ScrapeConfig,
+        destinations: &Destinations,
+    ) -> Result<Arc<Self>, ReloadError> {
+        let client = fetch::client(&config, destinations).map_err(|problem| {
             let job = &config.job_name;
             reload_error(format!("job {job:?}: {problem}"))
         })?;

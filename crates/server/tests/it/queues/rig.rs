@@ -36,6 +36,7 @@ impl Rig {
             directory: site.path("queue"),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
+            destinations: Default::default(),
         };
         let mut engine = None;
         site.metrics

@@ -25,6 +25,7 @@ async fn started(directory: &Path) -> Queues {
         directory: directory.to_owned(),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
+        destinations: Default::default(),
     };
     let queues = Queues::new(options, &mut Registry::default());
     queues.start().await.unwrap();

@@ -64,8 +64,9 @@ fn api(url: &str) -> Api {
     let address = Address {
         url: url.parse().unwrap(),
         certificate: None,
+        authorities: None,
     };
-    Api::new(address, None).unwrap()
+    Api::new(address, crate::api::Credentials::default()).unwrap()
 }
 
 fn command() -> ImportDocuments {

@@ -1,0 +1,67 @@
+//! Which server is reached, with which rights, and to whom the token may be shown.
+
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+use super::listener::{ListenerError, ListenerGuard};
+use crate::failure::{Exit, Failure};
+
+/// What to reach and with which rights.
+#[derive(Debug)]
+pub struct Address {
+    /// The server's address.
+    pub url: Url,
+    /// The server's own certificate (PEM), where its configuration is at hand: it alone is
+    /// trusted then, whatever host it names.
+    pub certificate: Option<Vec<u8>>,
+    /// Certificates of authorities (PEM) that are trusted beside those of the machine.
+    pub authorities: Option<Vec<u8>>,
+}
+
+/// A token, and whom it may be shown to.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    /// The token, where there is one.
+    pub token: Option<String>,
+    /// The user whose process alone may see it; `None`: whatever the address leads to.
+    pub owner: Option<u32>,
+}
+
+impl Credentials {
+    /// The token for a client that does not look at its connections: whose process listens is looked
+    /// at now.
+    ///
+    /// # Errors
+    /// [`Failure`]: it is not the owner's.
+    pub fn checked(self, address: &Address) -> Result<Option<String>, Failure> {
+        if let Some(owner) = self.owner {
+            ListenerGuard::new(&address.url, owner)
+                .check()
+                .map_err(|error| not_sent(&address.url, &error))?;
+        }
+        Ok(self.token)
+    }
+}
+
+/// The token stays here.
+pub(super) fn not_sent(url: &Url, error: &ListenerError) -> Failure {
+    Failure {
+        exit: Exit::Unreachable,
+        ..Failure::failed(
+            "foreign_server",
+            format!("the admin token was not sent to {url}: {error}"),
+        )
+    }
+    .with_hint("name the server by --url with --token-file or EGRET_TOKEN if you trust it")
+}
+
+impl Address {
+    /// Whether the server is on this machine.
+    pub fn is_loopback(&self) -> bool {
+        self.url.host_str().is_some_and(|host| {
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        })
+    }
+}

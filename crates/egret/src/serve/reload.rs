@@ -1,0 +1,110 @@
+//! SIGHUP: what can change while Egret runs is read again.
+//!
+//! That is the certificate of the doors, the files of rules and scrape jobs, and the settings in
+//! [`AT_ONCE`]. A file that cannot be used leaves everything of its kind as it was. Other settings that
+//! changed are named in the log, as they need a restart.
+
+use egret_series::Monitor;
+use egret_server::{Certificates, ServerConfig};
+use tokio::signal::unix::Signal;
+
+use super::logging::LogLevel;
+use crate::configuration::{Configuration, Effective};
+
+/// Settings that hold as soon as they are read again.
+const AT_ONCE: [&str; 3] = [
+    "egret.log_level",
+    "server.tls_certificate",
+    "server.tls_key",
+];
+
+/// What is told of changes. Its configuration is the one that is in force.
+pub(super) struct Reloader {
+    pub(super) configuration: Configuration,
+    pub(super) log_level: LogLevel,
+    pub(super) certificates: Option<Certificates>,
+    pub(super) monitor: Monitor,
+}
+
+impl Reloader {
+    /// Reloads at every SIGHUP, for as long as it is polled.
+    pub(super) async fn run(mut self, hangup: &mut Signal) {
+        while hangup.recv().await.is_some() {
+            self.reload().await;
+        }
+    }
+
+    async fn reload(&mut self) {
+        match self.configuration.reread() {
+            Ok(read) => self.take_settings(read),
+            Err(error) => tracing::error!(%error, "the settings stay as they were"),
+        }
+        self.reload_certificates();
+        match self.monitor.reload().await {
+            Ok(_) => tracing::info!("rules and scrape jobs were read again"),
+            Err(error) => tracing::error!(%error, "rules and scrape jobs stay as they were"),
+        }
+    }
+
+    fn take_settings(&mut self, read: Configuration) {
+        let (before, after) = match (self.configuration.effective(), read.effective()) {
+            (Ok(before), Ok(after)) => (before, after),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::error!(%error, "the settings stay as they were");
+                return;
+            }
+        };
+        for key in changed(&before, &after) {
+            if !AT_ONCE.contains(&key) {
+                tracing::warn!(
+                    setting = key,
+                    "changed, which needs a restart to take effect"
+                );
+            }
+        }
+        let taken = read
+            .section()
+            .map_err(anyhow::Error::from)
+            .and_then(|program| self.log_level.change(&program));
+        match taken {
+            Ok(()) => self.configuration = read,
+            Err(error) => {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "the settings stay as they were"
+                );
+            }
+        }
+    }
+
+    fn reload_certificates(&self) {
+        let config: ServerConfig = match self.configuration.section() {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::error!(%error, "the certificate stays as it was");
+                return;
+            }
+        };
+        let Some(certificates) = &self.certificates else {
+            if config.tls_certificate.is_some() {
+                tracing::warn!("TLS begins with a restart: the doors were opened without");
+            }
+            return;
+        };
+        match certificates.reload(&config) {
+            Ok(true) => tracing::info!("another certificate is shown from now on"),
+            Ok(false) => tracing::info!("the certificate is the same as before"),
+            Err(error) => tracing::error!(%error, "the certificate stays as it was"),
+        }
+    }
+}
+
+/// The keys whose values differ.
+fn changed<'a>(before: &'a [Effective], after: &[Effective]) -> Vec<&'a str> {
+    before
+        .iter()
+        .zip(after)
+        .filter(|(before, after)| before.value != after.value)
+        .map(|(before, _)| before.key.as_str())
+        .collect()
+}

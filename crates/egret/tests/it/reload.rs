@@ -1,0 +1,71 @@
+//! SIGHUP: what changed is read again, what is broken is left as it was, and nothing stops.
+
+use std::fs;
+use std::path::Path;
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustix::process::Signal;
+
+use crate::place::{Place, text};
+
+/// A certificate and its key, as files.
+fn write_certificate(directory: &Path) -> String {
+    let made = generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]);
+    let CertifiedKey { cert, signing_key } = made.unwrap();
+    fs::write(directory.join("cert.pem"), cert.pem()).unwrap();
+    fs::write(directory.join("key.pem"), signing_key.serialize_pem()).unwrap();
+    cert.pem()
+}
+
+/// Reads the log until it holds `what`; a command in between gives the server time.
+fn await_log(place: &Place, what: &str, times: usize) {
+    while place.log().matches(what).count() < times {
+        place.run(&["token", "list"]);
+    }
+}
+
+#[test]
+fn a_hangup_reloads_and_does_not_stop() {
+    let mut place = Place::new("reload");
+    let certificate = place.directory.join("cert.pem");
+    let key = place.directory.join("key.pem");
+    write_certificate(&place.directory);
+    place.variables = vec![
+        (
+            "EGRET_SERVER_TLS_CERTIFICATE",
+            certificate.display().to_string(),
+        ),
+        ("EGRET_SERVER_TLS_KEY", key.display().to_string()),
+    ];
+    let toml = place.directory.join("egret.toml");
+    fs::write(&toml, "[egret]\nlog_level = \"info\"\n").unwrap();
+    let mut server = place.start(&["serve"]);
+    // The configured certificate alone is trusted: the answer shows which one the server has.
+    assert!(place.run(&["token", "list"]).status.success());
+
+    write_certificate(&place.directory);
+    let refused = place.run(&["token", "list"]);
+    assert!(text(&refused.stderr).contains("another certificate"));
+    fs::write(
+        &toml,
+        "[egret]\nlog_level = \"debug\"\n[queue]\npartitions = 3\n",
+    )
+    .unwrap();
+    server.signal(Signal::HUP);
+    await_log(&place, "another certificate is shown", 1);
+    assert!(place.run(&["token", "list"]).status.success());
+    let log = place.log();
+    assert!(
+        log.contains("needs a restart") && log.contains("queue.partitions"),
+        "{log}"
+    );
+
+    fs::write(&certificate, "no certificate").unwrap();
+    fs::write(&toml, "[egret]\nlog_lvel = \"debug\"\n").unwrap();
+    server.signal(Signal::HUP);
+    await_log(&place, "the certificate stays as it was", 1);
+    await_log(&place, "rules and scrape jobs were read again", 2);
+    assert!(place.log().contains("the settings stay as they were"));
+    assert!(server.is_running());
+    server.stop(Signal::TERM);
+}

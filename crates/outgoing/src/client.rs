@@ -1,0 +1,288 @@
+//! The client: requests, answers, and what goes wrong, never with the URL in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::LOCATION;
+use reqwest::{Method, Response, Url, redirect};
+
+use crate::destinations::{Destinations, Permission, parse};
+use crate::resolve::{GuardedResolver, NoneAllowed, OpenResolver};
+
+/// How long making a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Redirects that one request may follow.
+const REDIRECTS_MAX: u32 = 10;
+
+/// What a client is like.
+#[derive(Clone, Debug, Default)]
+pub struct ClientOptions {
+    /// How long a request may take, the answer's body included; `None`: each request says it.
+    pub timeout: Option<Duration>,
+    /// Certificates (PEM) that are trusted beside those of the machine.
+    pub certificates: Option<Vec<u8>>,
+    /// Takes any certificate of the other side.
+    pub accepts_any_certificate: bool,
+    /// Whether a redirect of what the operator's configuration names is followed.
+    pub follows_redirects: bool,
+}
+
+/// Why a request was not sent or not answered. The URL, which may hold a secret, is in none.
+#[derive(Debug, thiserror::Error)]
+pub enum OutgoingError {
+    /// The text is no URL that a request can go to.
+    #[error("{reason}")]
+    Url {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Requests may not go there.
+    #[error("{destination} is not a public address: outgoing.allow allows others")]
+    Refused {
+        /// The address or name.
+        destination: String,
+    },
+    /// There was no answer in time.
+    #[error("no answer in time")]
+    Timeout,
+    /// The answer is longer than the caller takes.
+    #[error("body size limit exceeded (limit: {bytes_max} bytes)")]
+    TooLong {
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// The connection or the exchange failed.
+    #[error("{reason}")]
+    Failed {
+        /// What failed.
+        reason: String,
+    },
+}
+
+impl OutgoingError {
+    /// Whether trying again cannot help.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Url { .. } | Self::Refused { .. })
+    }
+
+    fn of(error: reqwest::Error) -> Self {
+        let error = error.without_url();
+        if error.is_timeout() {
+            return Self::Timeout;
+        }
+        let mut source = Some(&error as &dyn std::error::Error);
+        while let Some(cause) = source {
+            if let Some(none) = cause.downcast_ref::<NoneAllowed>() {
+                return Self::Refused {
+                    destination: none.name.clone(),
+                };
+            }
+            source = cause.source();
+        }
+        Self::Failed {
+            reason: egret_base::error::chain(&error),
+        }
+    }
+}
+
+/// Sends requests. Cheap to clone.
+#[derive(Clone)]
+pub struct OutgoingClient {
+    destinations: Destinations,
+    guarded: reqwest::Client,
+    open: reqwest::Client,
+    follows_redirects: bool,
+}
+
+impl OutgoingClient {
+    /// A client for these destinations.
+    ///
+    /// # Errors
+    /// [`OutgoingError::Failed`]: the certificates cannot be read, or TLS is not usable.
+    pub fn new(destinations: Destinations, options: &ClientOptions) -> Result<Self, OutgoingError> {
+        // Another part of the program may have installed the same provider before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let guarded =
+            builder(options)?.dns_resolver(Arc::new(GuardedResolver(destinations.clone())));
+        let open = builder(options)?.dns_resolver(Arc::new(OpenResolver(destinations.clone())));
+        Ok(Self {
+            destinations,
+            guarded: guarded.build().map_err(OutgoingError::of)?,
+            open: open.build().map_err(OutgoingError::of)?,
+            follows_redirects: options.follows_redirects,
+        })
+    }
+
+    /// A POST to an address that a user of Egret names.
+    ///
+    /// # Errors
+    /// [`OutgoingError::Url`], [`OutgoingError::Refused`].
+    pub fn post(&self, url: &str) -> Result<OutgoingRequest, OutgoingError> {
+        let url = parse(url)?;
+        let client = match self.destinations.permission(&url)? {
+            Permission::ByName => &self.open,
+            Permission::ByAddress => &self.guarded,
+        };
+        Ok(OutgoingRequest::new(client, Method::POST, url))
+    }
+
+    /// A POST to an address that the operator's configuration names.
+    ///
+    /// # Errors
+    /// [`OutgoingError::Url`].
+    pub fn post_named(&self, url: &str) -> Result<OutgoingRequest, OutgoingError> {
+        Ok(OutgoingRequest::new(&self.open, Method::POST, parse(url)?))
+    }
+
+    /// GETs from an address that the operator's configuration names. `prepare` adds headers and the
+    /// time limit to each request. A redirect is followed where the client's options say so: on the
+    /// same host and port as before, else like an address that a user names and without the
+    /// credentials that `authorize` adds.
+    ///
+    /// # Errors
+    /// [`OutgoingError`].
+    pub async fn get_named(
+        &self,
+        url: &str,
+        prepare: impl Fn(OutgoingRequest) -> OutgoingRequest,
+        authorize: impl Fn(OutgoingRequest) -> OutgoingRequest,
+    ) -> Result<Answer, OutgoingError> {
+        let named = parse(url)?;
+        let mut url = named.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let is_named = is_same_origin(&named, &url);
+            let client = if is_named {
+                &self.open
+            } else {
+                match self.destinations.permission(&url)? {
+                    Permission::ByName => &self.open,
+                    Permission::ByAddress => &self.guarded,
+                }
+            };
+            let mut request = prepare(OutgoingRequest::new(client, Method::GET, url.clone()));
+            if is_named {
+                request = authorize(request);
+            }
+            let answer = request.send().await?;
+            let is_redirect = matches!(answer.status(), 301 | 302 | 303 | 307 | 308);
+            let Some(target) = answer.header(LOCATION.as_str()) else {
+                return Ok(answer);
+            };
+            if !is_redirect || !self.follows_redirects {
+                return Ok(answer);
+            }
+            let joined = url.join(target).map_err(|error| OutgoingError::Url {
+                reason: format!("the redirect leads nowhere: {error}"),
+            })?;
+            url = parse(joined.as_str())?;
+        }
+        Err(OutgoingError::Failed {
+            reason: format!("more than {REDIRECTS_MAX} redirects"),
+        })
+    }
+}
+
+fn is_same_origin(one: &Url, other: &Url) -> bool {
+    one.scheme() == other.scheme()
+        && one.host_str() == other.host_str()
+        && one.port_or_known_default() == other.port_or_known_default()
+}
+
+fn builder(options: &ClientOptions) -> Result<reqwest::ClientBuilder, OutgoingError> {
+    let mut builder = reqwest::Client::builder()
+        .no_proxy()
+        .user_agent(concat!("Egret/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .connect_timeout(CONNECT_TIMEOUT);
+    if let Some(timeout) = options.timeout {
+        builder = builder.timeout(timeout);
+    }
+    if options.accepts_any_certificate {
+        builder = builder.tls_danger_accept_invalid_certs(true);
+    }
+    if let Some(pem) = &options.certificates {
+        let certificates = reqwest::Certificate::from_pem_bundle(pem);
+        builder = builder.tls_certs_merge(certificates.map_err(OutgoingError::of)?);
+    }
+    Ok(builder)
+}
+
+/// A request that is not sent yet.
+pub struct OutgoingRequest(reqwest::RequestBuilder);
+
+impl OutgoingRequest {
+    fn new(client: &reqwest::Client, method: Method, url: Url) -> Self {
+        Self(client.request(method, url))
+    }
+
+    /// Adds a header.
+    pub fn header(self, name: &str, value: impl AsRef<str>) -> Self {
+        Self(self.0.header(name, value.as_ref()))
+    }
+
+    /// Adds a user name and a password.
+    pub fn basic_auth(self, username: &str, password: &str) -> Self {
+        Self(self.0.basic_auth(username, Some(password)))
+    }
+
+    /// Bounds the time until the end of the answer.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self(self.0.timeout(timeout))
+    }
+
+    /// Sets the body.
+    pub fn body(self, body: String) -> Self {
+        Self(self.0.body(body))
+    }
+
+    /// Sends it.
+    ///
+    /// # Errors
+    /// [`OutgoingError`]: there is no answer.
+    pub async fn send(self) -> Result<Answer, OutgoingError> {
+        let sent = self.0.send().await;
+        sent.map(Answer).map_err(OutgoingError::of)
+    }
+}
+
+/// What the other side answers. Its body is read only as far as the caller allows.
+pub struct Answer(Response);
+
+impl Answer {
+    /// The status.
+    pub fn status(&self) -> u16 {
+        self.0.status().as_u16()
+    }
+
+    /// The status as people write it: `404 Not Found`.
+    pub fn status_text(&self) -> String {
+        self.0.status().to_string()
+    }
+
+    /// Whether the status is one of success.
+    pub fn is_success(&self) -> bool {
+        self.0.status().is_success()
+    }
+
+    /// A header, if it is there and is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.0.headers().get(name)?.to_str().ok()
+    }
+
+    /// The body.
+    ///
+    /// # Errors
+    /// [`OutgoingError::TooLong`] with more than `bytes_max` bytes.
+    pub async fn read(mut self, bytes_max: u64) -> Result<Vec<u8>, OutgoingError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = self.0.chunk().await.map_err(OutgoingError::of)? {
+            if (body.len() + chunk.len()) as u64 > bytes_max {
+                return Err(OutgoingError::TooLong { bytes_max });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+}
