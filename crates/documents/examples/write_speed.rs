@@ -13,6 +13,7 @@ use egret_documents::DocumentsConfig;
 use egret_documents::api::{Caller, Documents, Options};
 use egret_documents::core::decide::Condition;
 use egret_documents::model::CollectionName;
+use egret_outgoing::Destinations;
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use prometheus_client::registry::Registry;
@@ -36,6 +37,7 @@ fn options(database: &TestDatabase) -> Options {
     Options {
         config: DocumentsConfig::default(),
         databases: Databases::one(database.connection()),
+        destinations: Destinations::everything(),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         tasks: None,

@@ -22,9 +22,10 @@ use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
-    Build, Builder, Certificates, DEFAULT_TENANT, Deps, Metrics, ProxyAddress, Server, ServerConfig, Tokens,
-    branches_routes, clock_routes, document_routes, installation_routes, outbox_routes,
-    queue_routes, queue_service, series_routes, series_service, view_routes, view_service,
+    Build, Builder, Certificates, DEFAULT_TENANT, Deps, Metrics, ProxyAddress, Server,
+    ServerConfig, Tokens, branches_routes, clock_routes, document_routes, installation_routes,
+    outbox_routes, queue_routes, queue_service, series_routes, series_service, view_routes,
+    view_service,
 };
 use egret_views::{Options as ViewsOptions, TasksTo, Views, ViewsConfig};
 use serde_json::json;
