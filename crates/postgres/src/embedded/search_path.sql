@@ -9,5 +9,9 @@ BEGIN
     ) THEN
         EXECUTE pg_catalog.format('ALTER ROLE %I SET search_path = public', current_user);
     END IF;
+    -- Dumps of databases with views name the role that these belong to.
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'egret_views') THEN
+        CREATE ROLE egret_views NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOINHERIT NOREPLICATION NOBYPASSRLS;
+    END IF;
 END
 $do$

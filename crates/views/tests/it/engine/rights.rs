@@ -94,11 +94,11 @@ async fn code_of_a_role_is_not_run_as_a_superuser() {
             }
             assert_eq!(rig.number(AS_SUPERUSER).await, 0, "{query}");
         }
-        // What writers fire, and what refreshes read of it.
+        // What writers fire, and what refreshes read of it. The function has reset the role of this session each time.
         rig.run("INSERT INTO m.generated (id) VALUES (7); TRUNCATE m.seen")
             .await;
         rig.run(&format!(
-            "SET ROLE {role}; INSERT INTO m.generated (id) VALUES (8); INSERT INTO m.defaulted (id) VALUES (8); RESET ROLE"
+            "SET ROLE {role}; INSERT INTO m.generated (id) VALUES (8); SET ROLE {role}; INSERT INTO m.defaulted (id) VALUES (8); RESET ROLE"
         ))
         .await;
         rig.refresh("v13_incremental").await;
