@@ -280,6 +280,19 @@ impl Inner {
         })
     }
 
+    fn log_config(&self, durability: Durability, known_end: Option<Seq>) -> LogConfig {
+        LogConfig {
+            durability,
+            segment_bytes: self.config.segment_size.bytes(),
+            batch_bytes_max: BATCH_BYTES_MAX,
+            spare_segments: self.config.spare_segments as usize,
+            cache_bytes: self.config.cache_size.bytes() as usize,
+            must_exist: known_end.is_some(),
+            durable_below: known_end.unwrap_or_default(),
+            ..LogConfig::default()
+        }
+    }
+
     fn open_partition(
         &self,
         number: usize,
@@ -289,16 +302,7 @@ impl Inner {
     ) -> Result<Partition<FileLog>, QueueError> {
         let config = &self.config;
         let directory = self.directory.join(format!("{number:03}"));
-        let log_config = LogConfig {
-            durability,
-            segment_bytes: config.segment_size.bytes(),
-            batch_bytes_max: BATCH_BYTES_MAX,
-            spare_segments: config.spare_segments as usize,
-            cache_bytes: config.cache_size.bytes() as usize,
-            must_exist: known_end.is_some(),
-            durable_below: known_end.unwrap_or_default(),
-            ..LogConfig::default()
-        };
+        let log_config = self.log_config(durability, known_end);
         let log_directory = directory.join("log");
         if let Some(end) = known_end.filter(|_| !log_directory.is_dir()) {
             return Err(QueueError::Log(LogError::Absent {

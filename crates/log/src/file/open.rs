@@ -86,13 +86,7 @@ impl<D: Disk> FileLog<D> {
         let active_file = active.file()?;
         let end = end::open(&disk, &place, next, marked.is_some())?;
         let shared = Arc::new(Shared::new(place, handles, &config, segments, next));
-        let thread = match config.housekeeping {
-            Housekeeping::Owner => None,
-            Housekeeping::Thread => Some(
-                KeeperThread::start(Arc::clone(&keeper))
-                    .map_err(|error| failed(&shared.place, "start a thread for", error))?,
-            ),
-        };
+        let thread = start_housekeeping(&config, &keeper, &shared.place)?;
         let mut log = Self {
             disk,
             config,
@@ -115,6 +109,20 @@ impl<D: Disk> FileLog<D> {
         };
         log.note_end();
         Ok((log, recovered.recovery))
+    }
+}
+
+/// Starts the thread that keeps spare segments, where the owner of the log does not do so.
+fn start_housekeeping<D: Disk>(
+    config: &LogConfig,
+    keeper: &Arc<Keeper<D>>,
+    place: &str,
+) -> Result<Option<KeeperThread>, LogError> {
+    match config.housekeeping {
+        Housekeeping::Owner => Ok(None),
+        Housekeeping::Thread => KeeperThread::start(Arc::clone(keeper))
+            .map(Some)
+            .map_err(|error| failed(place, "start a thread for", error)),
     }
 }
 

@@ -294,12 +294,9 @@ impl<L: Log + 'static> Partition<L> {
             };
             items += submission.weight();
             self.shared.shares.give_back_of(&submission);
-            let submission = match intake.admit(submission) {
-                Ok(submission) => submission,
-                Err(told) => {
-                    self.told.push(told);
-                    continue;
-                }
+            let submission = intake.admit(submission);
+            let Ok(submission) = submission.map_err(|refused| self.told.push(refused)) else {
+                continue;
             };
             match submission {
                 Submission::Enqueue(batch) => {

@@ -1,6 +1,7 @@
 //! `egret.queue.v1.Queue`: the queue engine over gRPC.
 
 mod calls;
+mod contract;
 mod convert;
 mod encode;
 mod outlet;
@@ -28,52 +29,11 @@ use crate::observe::RequestContext;
 use crate::problem::grpc_status;
 use crate::queue::{Changes, id, patience, rights};
 use crate::tokens::TokenError;
+use contract::{CALLS, LASTING};
 use produce::Produce;
 use wait::WaitTasks;
 use watch::Watch;
 use work::Work;
-
-const PRODUCE: &[&str] = &["queue:produce", "queue:write"];
-const WORK: &[&str] = &["queue:work", "queue:write"];
-const OPERATE: &[&str] = &["queue:operate", "queue:write"];
-const READ: &[&str] = &["queue:read"];
-const RESULT: &[&str] = &["queue:produce", "queue:read"];
-
-/// Every call of the contract, with the scopes of which its caller needs one. Which queues a scope
-/// covers is compared by each call.
-const CALLS: &[(&str, &[&str])] = &[
-    ("Produce", PRODUCE),
-    ("Work", WORK),
-    ("Watch", READ),
-    ("WaitTasks", RESULT),
-    ("Enqueue", PRODUCE),
-    ("Claim", WORK),
-    ("Report", WORK),
-    ("GetTask", RESULT),
-    ("WaitTask", RESULT),
-    ("ListTasks", READ),
-    ("CancelTask", OPERATE),
-    ("RequeueTask", OPERATE),
-    ("DeleteTask", OPERATE),
-    ("PutQueue", OPERATE),
-    ("GetQueue", READ),
-    ("ListQueues", READ),
-    ("DeleteQueue", OPERATE),
-    ("PauseQueue", OPERATE),
-    ("ResumeQueue", OPERATE),
-    ("DrainQueue", OPERATE),
-    ("PurgeQueue", OPERATE),
-    ("RequeueDead", OPERATE),
-    ("PutSchedule", OPERATE),
-    ("GetSchedule", READ),
-    ("ListSchedules", READ),
-    ("DeleteSchedule", OPERATE),
-    ("PauseSchedule", OPERATE),
-    ("ResumeSchedule", OPERATE),
-];
-
-/// Calls that last as long as their clients want.
-const LASTING: [&str; 6] = ["Produce", "Work", "Watch", "WaitTasks", "Claim", "WaitTask"];
 
 /// The queue engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when `stopping` is cancelled.
 pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
@@ -420,9 +380,8 @@ impl Queue for Door {
     async fn get_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
-        let known =
-            rights::require_schedule(&self.queues, &caller, &asked.name, rights::READ).await;
-        known.map_err(refused)?;
+        self.require_schedule(&caller, &asked.name, rights::READ)
+            .await?;
         let view = self.queues.schedule(tenant, &asked.name).await;
         answer(view.map(|view| convert::schedule(&view)))
     }
@@ -447,9 +406,8 @@ impl Queue for Door {
     ) -> Answer<v1::DeleteScheduleResponse> {
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
-        let known =
-            rights::require_schedule(&self.queues, &caller, &asked.name, rights::OPERATE).await;
-        known.map_err(refused)?;
+        self.require_schedule(&caller, &asked.name, rights::OPERATE)
+            .await?;
         let deleted = self.queues.delete_schedule(tenant, &asked.name).await;
         answer(deleted.map(|()| v1::DeleteScheduleResponse {}))
     }
@@ -457,9 +415,8 @@ impl Queue for Door {
     async fn pause_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
-        let known =
-            rights::require_schedule(&self.queues, &caller, &asked.name, rights::OPERATE).await;
-        known.map_err(refused)?;
+        self.require_schedule(&caller, &asked.name, rights::OPERATE)
+            .await?;
         let view = self.queues.pause_schedule(tenant, &asked.name, true).await;
         answer(view.map(|view| convert::schedule(&view)))
     }
@@ -467,9 +424,8 @@ impl Queue for Door {
     async fn resume_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
-        let known =
-            rights::require_schedule(&self.queues, &caller, &asked.name, rights::OPERATE).await;
-        known.map_err(refused)?;
+        self.require_schedule(&caller, &asked.name, rights::OPERATE)
+            .await?;
         let view = self.queues.pause_schedule(tenant, &asked.name, false).await;
         answer(view.map(|view| convert::schedule(&view)))
     }
@@ -497,6 +453,17 @@ impl Door {
     ) -> Result<(), Status> {
         let task = id(task).map_err(refused)?;
         let required = rights::require_task(&self.queues, caller, task, actions).await;
+        required.map_err(refused)
+    }
+
+    /// Insists that the caller may do one of `actions` in the queue of a schedule.
+    async fn require_schedule(
+        &self,
+        caller: &Caller,
+        name: &str,
+        actions: &[&str],
+    ) -> Result<(), Status> {
+        let required = rights::require_schedule(&self.queues, caller, name, actions).await;
         required.map_err(refused)
     }
 

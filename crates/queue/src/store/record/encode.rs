@@ -9,15 +9,6 @@ use egret_base::codec::{put_bytes, put_varint};
 /// Appends a command as a record.
 pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
     match command {
-        Command::Clock { now_ms, seed } => {
-            out.push(kind::CLOCK);
-            out.extend_from_slice(&now_ms.to_le_bytes());
-            out.extend_from_slice(&seed.to_le_bytes());
-        }
-        Command::Step { by_ms } => {
-            out.push(kind::STEP);
-            out.extend_from_slice(&by_ms.to_le_bytes());
-        }
         Command::Epoch {
             epoch,
             instance,
@@ -75,7 +66,24 @@ pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
             out.push(kind::ADVANCE);
             put_varint(out, u64::from(*budget));
         }
+        Command::Clock { .. } | Command::Step { .. } => encode_time(command, out),
         others => encode_chain(others, out),
+    }
+}
+
+/// What a partition notes of time.
+fn encode_time(command: &Command<'_>, out: &mut Vec<u8>) {
+    match command {
+        Command::Clock { now_ms, seed } => {
+            out.push(kind::CLOCK);
+            out.extend_from_slice(&now_ms.to_le_bytes());
+            out.extend_from_slice(&seed.to_le_bytes());
+        }
+        Command::Step { by_ms } => {
+            out.push(kind::STEP);
+            out.extend_from_slice(&by_ms.to_le_bytes());
+        }
+        _ => unreachable!("`encode` passes no other command here"),
     }
 }
 
