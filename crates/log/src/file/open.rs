@@ -117,7 +117,7 @@ fn start_housekeeping<D: Disk>(
     config: &LogConfig,
     keeper: &Arc<Keeper<D>>,
     place: &str,
-) -> Result<Option<KeeperThread>, LogError> {
+) -> Result<Option<KeeperThread<D>>, LogError> {
     match config.housekeeping {
         Housekeeping::Owner => Ok(None),
         Housekeeping::Thread => KeeperThread::start(Arc::clone(keeper))
