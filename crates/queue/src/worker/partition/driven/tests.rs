@@ -32,8 +32,9 @@ fn losses(durability: Durability, is_asked: bool) -> usize {
         if is_asked {
             driven.make_durable().unwrap();
         }
-        drop(driven);
+        // Dropping it first would sync what is not durable.
         disk.lose_power(&mut Chance::new(*seed));
+        drop(driven);
         open().state().queue_with(1).is_none()
     };
     (0..50).filter(lost).count()
