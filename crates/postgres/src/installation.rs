@@ -16,7 +16,7 @@ const RELATIONS: &str = "^(migration|outbox|outbox_rejected|outbox_limit|collect
      view|view_(capture|table|refresh|request|statement|incarnation|change_set|change|handed_over))$";
 
 /// Names of the functions and aggregates that migrations make, as a regular expression.
-const FUNCTIONS: &str = "^(guard_schema|outbox_key|outbox_put|enqueue|enqueue_bytes|\
+const FUNCTIONS: &str = "^(guard_schema|outbox_key|outbox_put|outbox_link|enqueue|enqueue_bytes|\
      document_partitions|document_number|document_write|\
      any_value|any_value_step|refuse_leftovers|(run|explain|tell|probe)_as_views|view_place|view_name|view_settings|view_incarnation|request_view|waiting_changes|\
      changes_lost|create_view|drop_view|refresh|request_done|freshness|change_sequence)$";

