@@ -92,10 +92,17 @@ pub(super) async fn read_whole(request: Request, config: &SeriesConfig) -> Resul
         return Ok(body);
     }
     let limit = decoded_limit(config);
-    if body.len() <= LARGE_GZIP_BYTES {
+    let plain = if body.len() <= LARGE_GZIP_BYTES {
         decompress(&body, limit, &memory)
     } else {
         apart(move || decompress(&body, limit, &memory)).await
+    };
+    plain.map_err(|problem| *problem)
+}
+
+impl From<SeriesError> for Box<Problem> {
+    fn from(error: SeriesError) -> Self {
+        Box::new(error.into())
     }
 }
 
@@ -120,14 +127,15 @@ fn decoded_limit(config: &SeriesConfig) -> Limit {
 /// The least memory that is added at once for what a body becomes.
 const DECODED_STEP_BYTES: usize = 64 << 10;
 
-fn decompress(body: &[u8], limit: Limit, memory: &BodyMemory) -> Result<Bytes, Problem> {
+fn decompress(body: &[u8], limit: Limit, memory: &BodyMemory) -> Result<Bytes, Box<Problem>> {
     let mut plain = Vec::new();
     let mut decoder = MultiGzDecoder::new(body);
     loop {
         // Memory grows by a quarter, each time after it was counted: a body of a thousandth of its size cannot
         // take memory that nobody has granted.
         let step = (plain.len() / 4).max(DECODED_STEP_BYTES);
-        memory.reserve(step as u64)?;
+        let reserved = memory.reserve(step as u64);
+        reserved.map_err(|error| Box::new(Problem::from(error)))?;
         plain.reserve_exact(step);
         let mut piece = decoder.by_ref().take(step as u64);
         let read = piece.read_to_end(&mut plain);
