@@ -266,6 +266,8 @@ async fn dependents(
     client: &impl GenericClient,
     known: &KnownViews,
 ) -> Result<Vec<Obstacle>, PostgresError> {
+    // Objects are described with their schemas only where the search path does not lead to them.
+    let found_path = set_search_path(client, "pg_catalog").await?;
     let rows = client
         .query(
             include_str!("installation/dependents.sql"),
@@ -281,6 +283,7 @@ async fn dependents(
         )
         .await
         .map_err(server("look for what depends on schema egret"))?;
+    set_search_path(client, &found_path).await?;
     let obstacle = |row: &tokio_postgres::Row| Obstacle {
         object: format!(
             "{}, which depends on {}",
@@ -290,6 +293,14 @@ async fn dependents(
         command: None,
     };
     Ok(rows.iter().map(obstacle).collect())
+}
+
+/// Sets the session's search path and returns what it was.
+async fn set_search_path(client: &impl GenericClient, path: &str) -> Result<String, PostgresError> {
+    let set = "SELECT former.path, pg_catalog.set_config('search_path', $1, false)
+        FROM (SELECT pg_catalog.current_setting('search_path') AS path OFFSET 0) AS former";
+    let row = client.query_one(set, &[&path]).await;
+    Ok(row.map_err(server("pin the search path"))?.get(0))
 }
 
 async fn names_of(

@@ -320,12 +320,17 @@ impl TestDatabase {
     /// Makes a database in a server.
     pub async fn create_in(server: Arc<TestServer>, name: String) -> Self {
         let database = Self { name, server };
-        database
-            .connect_to("postgres")
-            .await
-            .batch_execute(&format!("CREATE DATABASE {}", database.name))
-            .await
-            .expect("a database can be made");
+        let client = database.connect_to("postgres").await;
+        // As on an embedded server, where unqualified names do not mean schema `egret`.
+        for statement in [
+            "CREATE DATABASE {}",
+            "ALTER DATABASE {} SET search_path = public",
+        ] {
+            let made = client
+                .batch_execute(&statement.replace("{}", &database.name))
+                .await;
+            made.expect("a database can be made");
+        }
         database
     }
 

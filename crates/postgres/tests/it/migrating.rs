@@ -134,19 +134,19 @@ async fn objects_of_users_are_in_the_way_of_a_removal() {
         ),
         (
             "CREATE VIEW things AS SELECT id FROM egret.collection",
-            "view things, which depends on",
+            "view public.things, which depends on",
         ),
         (
             "CREATE TABLE child () INHERITS (egret.collection)",
-            "table child, which depends on table egret.collection",
+            "table public.child, which depends on table egret.collection",
         ),
         (
             "CREATE TABLE pointer (id int REFERENCES egret.collection)",
-            "on table pointer",
+            "on table public.pointer",
         ),
         (
             "CREATE TABLE box (one egret.collection)",
-            "column one of table box",
+            "column one of table public.box",
         ),
         (
             "CREATE EXTENSION citext SCHEMA egret",

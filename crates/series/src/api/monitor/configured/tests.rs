@@ -85,7 +85,7 @@ fn what_is_in_force_is_shown_without_secrets() {
           alertmanagers:
           - static_configs:
             - targets:
-              - http://127.0.0.1:9093/
+              - http://127.0.0.1:9093
         rule_files:
         - /etc/rules/*.yml
         - more.yml
