@@ -164,7 +164,7 @@ async fn a_partition_whose_directory_is_gone_stops_only_itself() {
     let asked = queues.inner.ask(1, |_| ()).await;
     assert!(matches!(
         asked,
-        Err(QueueError::PartitionUnusable { partition: 1, .. })
+        Err(QueueError::PartitionFailed { partition: 1 })
     ));
     queues.stop().await;
     assert!(!directory.path().join("001").exists());

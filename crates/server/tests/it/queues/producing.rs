@@ -114,7 +114,11 @@ async fn of_an_array_each_is_answered_by_itself() {
     assert_eq!(waiting["state"], "waiting");
     assert_eq!(waiting["after"][0], items[0]["id"]);
     let detail = |at: usize| items[at]["error"]["detail"].as_str().unwrap();
-    assert!(detail(3).contains("`#1` was not enqueued"), "{}", detail(3));
+    assert!(
+        detail(3).contains("`#1` of the same chain was not enqueued"),
+        "{}",
+        detail(3)
+    );
     assert_eq!(items[4]["error"]["code"], "queue_not_found");
     assert!(
         detail(5).contains("no other task of this call"),
