@@ -60,10 +60,7 @@ impl<D: Disk> FileLog<D> {
         // A mark is made only once there is a segment.
         let must_exist = config.must_exist || durable_below > Seq::FIRST || marked.is_some();
         if recovered.segments.is_empty() && must_exist {
-            return Err(LogError::Absent {
-                place: place.to_string(),
-                replay_from: replay_from.max(durable_below),
-            });
+            return Err(absent(&place, replay_from.max(durable_below)));
         }
         make_durable(&disk, &place, &recovered)?;
         let keeper = Keeper::open(disk.clone(), Arc::clone(&place), &config, &names)?;
@@ -109,6 +106,14 @@ impl<D: Disk> FileLog<D> {
         };
         log.note_end();
         Ok((log, recovered.recovery))
+    }
+}
+
+/// The log that must be there is not.
+fn absent(place: &str, replay_from: Seq) -> LogError {
+    LogError::Absent {
+        place: place.to_owned(),
+        replay_from,
     }
 }
 
