@@ -17,6 +17,7 @@ use crate::pidfile::PidFile;
 use crate::pool;
 use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use crate::provision::{self, Binaries, Wanted};
+use crate::retry::is_transient;
 use crate::superuser::socket_connection;
 use crate::supervise::Restarts;
 use crate::tuning;
@@ -353,8 +354,15 @@ impl Shared {
             let done = client.batch_execute(include_str!("embedded/search_path.sql"));
             done.await.map_err(server("set the search path of egret"))
         };
-        if let Err(error) = set.await {
-            tracing::warn!(%error, "cannot set the search_path of role egret: name schemas when you make tables as egret");
+        match set.await {
+            Ok(()) => {}
+            // The server has gone away: it is set when it is started again.
+            Err(PostgresError::Server { source, .. }) if is_transient(&source) => {
+                tracing::info!(error = %source, "the search_path of role egret is set at the next start");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot set the search_path of role egret: name schemas when you make tables as egret");
+            }
         }
     }
 
