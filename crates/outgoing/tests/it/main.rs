@@ -200,6 +200,9 @@ async fn an_answer_is_read_within_bounds_of_size_and_time() {
     let port = listener.local_addr().unwrap().port();
     let holding = tokio::spawn(async move {
         let (mut connection, _) = listener.accept().await.unwrap();
+        // An answer before the request would end the connection.
+        let mut head = [0; 1024];
+        assert!(connection.read(&mut head).await.unwrap() > 0);
         connection.write_all(slow.as_bytes()).await.unwrap();
         connection
     });
