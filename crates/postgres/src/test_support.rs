@@ -35,6 +35,14 @@ pub fn test_directory(purpose: &str) -> PathBuf {
     path
 }
 
+/// Statements that make `role`, which may do nothing, and in schema `mallory` functions of it that note in `mallory.seen` as whom
+/// they are run, in everything that a query may reach: operators, casts, domains, indexes, constraints, policies, views.
+/// One of its tables has a name that drops `table` where names are not quoted.
+pub fn attacker(role: &str, table: &str) -> String {
+    let sql = include_str!("test_support/attacker.sql");
+    sql.replace("{role}", role).replace("{table}", table)
+}
+
 /// A TCP port of the loopback address that nobody has, and that no other test is given.
 ///
 /// It lies below the ports which the kernel hands out by itself, so that no connection takes it

@@ -1,11 +1,10 @@
 //! `egret series cardinality`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use egret_base::Timestamp;
 use egret_base::settings::Span;
 use serde::Deserialize;
 
+use super::query;
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, facts, listing, printable};
@@ -47,9 +46,8 @@ struct Cardinality {
 }
 
 pub(super) async fn show(top: u32, last: Span, api: &Api, output: Output) -> Result<(), Failure> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let start = now.unwrap_or_default().saturating_sub(last.duration());
-    let (top, start) = (top.to_string(), start.as_secs().to_string());
+    let start = query::server_time(api).await? - last.0 as f64 / 1e3;
+    let (top, start) = (top.to_string(), format!("{start:.0}"));
     let query = [("top", top.as_str()), ("start", &start)];
     let answer = api.get(&["series", "cardinality"], &query).await?;
     output.answer(&answer, text)

@@ -1,7 +1,6 @@
 //! Queries, as tables and small pictures.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use egret_base::Timestamp;
 use serde::Deserialize;
@@ -107,7 +106,7 @@ const NOTHING: &str =
 pub(super) async fn range(range: &cli::Range, api: &Api, output: Output) -> Result<(), Failure> {
     let end = match &range.end {
         Some(end) => seconds(end)?,
-        None => now(),
+        None => server_time(api).await?,
     };
     let start = match &range.start {
         Some(start) => seconds(start)?,
@@ -241,9 +240,18 @@ fn time(seconds: f64) -> String {
     Timestamp::from_micros((seconds * 1e6).round() as i64).to_string()
 }
 
-fn now() -> f64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0.0, |since| since.as_secs_f64())
+/// The server's time, in seconds since 1970: samples are stored by it, and the clock of this machine may differ.
+pub(super) async fn server_time(api: &Api) -> Result<f64, Failure> {
+    let answer = api
+        .ask_prometheus(&["query"], &[("query", "time()")])
+        .await?;
+    match decode::<Success<Found>>(&answer)?.data {
+        Found::Scalar((at, _)) => Ok(at),
+        _ => Err(Failure::failed(
+            "unexpected_answer",
+            "the time of the server is no number",
+        )),
+    }
 }
 
 /// A time as the server reads it.

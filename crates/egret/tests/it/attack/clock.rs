@@ -42,6 +42,7 @@ impl Faked {
             ("FAKETIME_NO_CACHE", "1".to_owned()),
             ("FAKETIME_ONLY_CMDS", "egret".to_owned()),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+            ("EGRET_DOCUMENTS_SWEEP_INTERVAL", "100ms".to_owned()),
         ]);
         let mut faked = Self {
             place,
@@ -105,6 +106,25 @@ impl Faked {
     fn tasks(&self, state: &str) -> u64 {
         let status = self.place.json(&["status"]);
         status["queue"]["tasks"][state].as_u64().unwrap()
+    }
+
+    /// What the source answers in database `postgres`.
+    fn sql(&self, sql: &str) -> String {
+        self.place
+            .psql(&self.place.source("postgres"), sql)
+            .unwrap()
+    }
+
+    /// Waits until documents that are too old have been looked for once more, from beginning to end.
+    fn await_sweeps(&self) {
+        let scans = || {
+            let sql = "SELECT seq_scan + coalesce(idx_scan, 0) FROM pg_stat_all_tables \
+                WHERE relid = 'egret.document_request'::regclass";
+            self.sql(sql).parse::<u64>().unwrap()
+        };
+        let before = scans();
+        let swept = (0..2_000).any(|_| scans() >= before + 2);
+        assert!(swept, "no sweep in 2,000 looks");
     }
 
     /// Waits until so many tasks are delayed and ready.
@@ -243,4 +263,102 @@ fn an_operator_releases_the_clock_and_takes_that_back() {
         created < SystemClock.now().plus(Duration::from_secs(3_600)),
         "{task}"
     );
+}
+
+/// Something of each engine that ends, runs or is deleted by time.
+fn keep_something_of_each_engine(faked: &Faked) {
+    let place = &faked.place;
+    let ran = |arguments: &[&str]| {
+        let output = place.run(arguments);
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
+    };
+    place.json(&["queue", "create", "yearly"]);
+    ran(&[
+        "queue", "cron", "put", "new-year", "yearly", "@yearly", "--missed", "all",
+    ]);
+    let samples = place.directory.join("samples.prom");
+    std::fs::write(&samples, "kept 1\n").unwrap();
+    ran(&[
+        "series",
+        "import",
+        "--format",
+        "prometheus",
+        samples.to_str().unwrap(),
+    ]);
+    let collections = place.directory.join("collections.json");
+    let definition = r#"{"collections": [{"collection": "notes", "identity": ["/id"], "retention_days": 1,
+        "schema": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}}]}"#;
+    std::fs::write(&collections, definition).unwrap();
+    ran(&["collection", "apply", collections.to_str().unwrap()]);
+    let note = place.directory.join("note.json");
+    std::fs::write(&note, r#"{"id": 1}"#).unwrap();
+    ran(&["document", "put", "notes", note.to_str().unwrap()]);
+    faked.sql("CREATE TABLE public.base (id int PRIMARY KEY)");
+    ran(&[
+        "view",
+        "create",
+        "copied",
+        "--sql",
+        "SELECT id FROM base",
+        "--cron",
+        "0 0 1 1 *",
+    ]);
+    faked.sql("INSERT INTO public.base VALUES (1)");
+}
+
+/// What was kept is there, and nothing has run.
+fn assert_kept(faked: &Faked, offset: &str) {
+    let place = &faked.place;
+    faked.await_sweeps();
+    let kept = place.json(&["series", "query", "kept"]);
+    assert_eq!(
+        kept["data"]["result"].as_array().unwrap().len(),
+        1,
+        "{offset}: {kept}"
+    );
+    let range = place.json(&["series", "range", "kept"]);
+    assert_eq!(
+        range["data"]["result"].as_array().unwrap().len(),
+        1,
+        "{offset}: {range}"
+    );
+    let notes = place.json(&["document", "query", "notes"]);
+    assert_eq!(
+        notes["items"].as_array().unwrap().len(),
+        1,
+        "{offset}: {notes}"
+    );
+    assert_eq!(
+        faked.sql("SELECT count(*) FROM public.copied"),
+        "0",
+        "{offset}"
+    );
+    assert_eq!(faked.tasks("ready"), 0, "{offset}");
+}
+
+#[test]
+fn a_wall_clock_that_jumps_runs_no_schedule_and_deletes_nothing() {
+    let mut faked = Faked::start("attack-clock-engines");
+    keep_something_of_each_engine(&faked);
+    for offset in [AHEAD, BEHIND] {
+        faked.set(offset);
+        assert_eq!(faked.clock_state(), "held");
+        assert_kept(&faked, offset);
+    }
+    for (offset, crash) in [(AHEAD, true), (BEHIND, false), ("+0", true)] {
+        faked.set_and_restart(offset, crash);
+        assert_kept(&faked, offset);
+    }
+    // Once the clock is released, what was due by then runs and what was to go goes.
+    faked.set(AHEAD);
+    faked.place.json(&["clock", "release"]);
+    let is_over = || {
+        let notes = faked.place.json(&["document", "query", "notes"]);
+        notes["items"].as_array().unwrap().is_empty() && faked.tasks("ready") > 0
+    };
+    assert!((0..1_000).any(|_| is_over()));
 }

@@ -3,58 +3,21 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use egret_postgres::test_support::attacker;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::place::{Place, Server, text};
 
-/// A role without rights, and a function of its own that says as whom it is run.
-const MALLORY: &str = "CREATE ROLE mallory LOGIN PASSWORD 'm';
-    CREATE SCHEMA mallory AUTHORIZATION mallory;
-    SET ROLE mallory;
-    CREATE TABLE mallory.seen (who text, is_super text);
-    GRANT INSERT ON mallory.seen TO public;
-    GRANT USAGE ON SCHEMA mallory TO public;
-    CREATE FUNCTION mallory.note() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-    BEGIN
-        INSERT INTO mallory.seen SELECT current_user, (SELECT rolsuper::text FROM pg_catalog.pg_roles WHERE rolname = current_user);
-        BEGIN
-            EXECUTE 'RESET ROLE';
-            EXECUTE 'RESET SESSION AUTHORIZATION';
-        EXCEPTION WHEN OTHERS THEN NULL;
-        END;
-        RETURN pg_catalog.pg_read_file('/etc/passwd', 0, 60);
-    END $$;
-    CREATE FUNCTION mallory.steal(anyelement) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
-    BEGIN RETURN mallory.note(); EXCEPTION WHEN OTHERS THEN RETURN 'x'; END $$;
-    CREATE FUNCTION mallory.holds(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
-    BEGIN PERFORM mallory.steal($1); RETURN true; END $$;
-    CREATE FUNCTION mallory.joined(int, int) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT mallory.steal($1)';
-    CREATE OPERATOR mallory.## (LEFTARG = int, RIGHTARG = int, FUNCTION = mallory.joined);
-    CREATE TYPE mallory.box AS (content int);
-    CREATE FUNCTION mallory.unboxed(mallory.box) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT mallory.steal(1)';
-    CREATE CAST (mallory.box AS text) WITH FUNCTION mallory.unboxed(mallory.box);
-    CREATE DOMAIN mallory.checked AS int CHECK (mallory.holds(VALUE));
-    CREATE AGGREGATE mallory.gathered(int) (SFUNC = int4pl, STYPE = int, FINALFUNC = mallory.steal);
-    CREATE TABLE mallory.plain (id int PRIMARY KEY, b mallory.box);
-    INSERT INTO mallory.plain VALUES (1, ROW(1));
-    CREATE TABLE mallory.indexed (id int PRIMARY KEY);
-    CREATE INDEX ON mallory.indexed ((mallory.steal(1)));
-    CREATE TABLE mallory.partly (id int PRIMARY KEY);
-    CREATE INDEX ON mallory.partly (id) WHERE mallory.holds(1);
-    CREATE TABLE mallory.constrained (id int PRIMARY KEY CHECK (mallory.holds(id)));
-    CREATE TABLE mallory.ranged (id int PRIMARY KEY, of_domain mallory.checked);
-    CREATE TABLE mallory.generated (id int PRIMARY KEY, g text GENERATED ALWAYS AS (mallory.steal(1)) STORED);
-    CREATE TABLE mallory.defaulted (id int PRIMARY KEY, d text DEFAULT mallory.steal(1));
-    CREATE TABLE mallory.secured (id int PRIMARY KEY);
-    ALTER TABLE mallory.secured ENABLE ROW LEVEL SECURITY;
-    CREATE POLICY p ON mallory.secured USING (mallory.holds(id));
-    CREATE VIEW mallory.shown AS SELECT mallory.steal(id) AS s, id FROM mallory.plain;
-    CREATE TABLE mallory.\"a\"\"; DROP TABLE public.accounts; --\" (id int PRIMARY KEY);
-    RESET ROLE;
-    TRUNCATE mallory.seen;
-    CREATE TABLE public.accounts (id int PRIMARY KEY, balance int);
-    INSERT INTO public.accounts VALUES (1, 10), (2, 20)";
+/// The role, and a table that is not the attacker's.
+fn prepare(place: &Place, url: &str) {
+    place
+        .psql(url, &attacker("mallory", "public.accounts"))
+        .unwrap();
+    let accounts = "CREATE TABLE public.accounts (id int PRIMARY KEY, balance int);
+        INSERT INTO public.accounts VALUES (1, 10), (2, 20)";
+    place.psql(url, accounts).unwrap();
+}
 
 /// An embedded server with a database of its own for the attacks.
 fn embedded(purpose: &str) -> (Place, Server, String) {
@@ -111,7 +74,7 @@ const AS_SUPERUSER: &str =
 #[test]
 fn code_of_a_role_is_not_run_by_views_as_a_superuser() {
     let (place, server, url) = embedded("attack-rights-code");
-    place.psql(&url, MALLORY).unwrap();
+    prepare(&place, &url);
     // What the attacker has noted while preparing is the attacker's own.
     let token = views_token(&place);
     let queries = [
@@ -276,7 +239,7 @@ fn views_of_superusers_are_given_to_the_role_of_views_at_the_start() {
 #[test]
 fn enqueue_runs_no_code_of_its_caller_as_its_owner() {
     let (place, server, url) = embedded("attack-rights-enqueue");
-    place.psql(&url, MALLORY).unwrap();
+    prepare(&place, &url);
     place.json(&[
         "queue",
         "outbox",

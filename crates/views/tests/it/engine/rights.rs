@@ -1,5 +1,6 @@
 //! Code of users in what a view reads and calls: it has the rights of role `egret_views`, never those of a superuser.
 
+use egret_postgres::test_support::attacker;
 use egret_views::model::{Mode, NewView};
 
 use super::{Rig, TABLES, at, code, view as manual};
@@ -16,50 +17,7 @@ fn in_mode(mode: Mode, name: &str, query: &str) -> NewView {
 
 const MODES: [Mode; 3] = [Mode::Incremental, Mode::Full, Mode::Immediate];
 
-/// A role without rights, and functions of its own that note as whom they are run, in everything that a query may reach.
-fn attacker(role: &str) -> String {
-    format!(
-        "CREATE ROLE {role}; CREATE SCHEMA m AUTHORIZATION {role}; SET ROLE {role};
-        CREATE TABLE m.seen (who text, is_super text);
-        GRANT INSERT ON m.seen TO public;
-        GRANT USAGE ON SCHEMA m TO public;
-        CREATE FUNCTION m.note() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-        BEGIN
-            INSERT INTO m.seen SELECT current_user, (SELECT rolsuper::text FROM pg_catalog.pg_roles WHERE rolname = current_user);
-            BEGIN EXECUTE 'RESET ROLE'; EXCEPTION WHEN OTHERS THEN NULL; END;
-            RETURN pg_catalog.pg_read_file('/etc/passwd', 0, 60);
-        END $$;
-        CREATE FUNCTION m.steal(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
-        BEGIN RETURN m.note(); EXCEPTION WHEN insufficient_privilege THEN RETURN 'x'; END $$;
-        CREATE FUNCTION m.holds(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
-        BEGIN PERFORM m.steal($1); RETURN true; END $$;
-        CREATE FUNCTION m.joined(int, int) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT m.steal($1)';
-        CREATE OPERATOR m.## (LEFTARG = int, RIGHTARG = int, FUNCTION = m.joined);
-        CREATE TYPE m.box AS (content int);
-        CREATE FUNCTION m.unboxed(m.box) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT m.steal(1)';
-        CREATE CAST (m.box AS text) WITH FUNCTION m.unboxed(m.box);
-        CREATE DOMAIN m.checked AS int CHECK (m.holds(VALUE));
-        CREATE AGGREGATE m.gathered(int) (SFUNC = int4pl, STYPE = int, FINALFUNC = m.steal);
-        CREATE TABLE m.plain (id int PRIMARY KEY, b m.box);
-        INSERT INTO m.plain VALUES (1, ROW(1));
-        CREATE TABLE m.indexed (id int PRIMARY KEY);
-        CREATE INDEX ON m.indexed ((m.steal(1)));
-        CREATE TABLE m.partly (id int PRIMARY KEY);
-        CREATE INDEX ON m.partly (id) WHERE m.holds(1);
-        CREATE TABLE m.constrained (id int PRIMARY KEY CHECK (m.holds(id)));
-        CREATE TABLE m.ranged (id int PRIMARY KEY, of_domain m.checked);
-        CREATE TABLE m.generated (id int PRIMARY KEY, g text GENERATED ALWAYS AS (m.steal(1)) STORED);
-        CREATE TABLE m.defaulted (id int PRIMARY KEY, d text DEFAULT m.steal(1));
-        CREATE TABLE m.secured (id int PRIMARY KEY);
-        ALTER TABLE m.secured ENABLE ROW LEVEL SECURITY;
-        CREATE POLICY p ON m.secured USING (m.holds(id));
-        CREATE VIEW m.shown AS SELECT m.steal(id) AS s, id FROM m.plain;
-        CREATE TABLE m.\"a\"\"; DROP TABLE public.t; --\" (id int PRIMARY KEY);
-        RESET ROLE; TRUNCATE m.seen"
-    )
-}
-
-const AS_SUPERUSER: &str = "SELECT count(*) FROM m.seen WHERE is_super = 'true'";
+const AS_SUPERUSER: &str = "SELECT count(*) FROM mallory.seen WHERE is_super = 'true'";
 
 #[tokio::test]
 async fn code_of_a_role_is_not_run_as_a_superuser() {
@@ -67,24 +25,39 @@ async fn code_of_a_role_is_not_run_as_a_superuser() {
         let rig = Rig::new(version).await;
         let role = format!("mallory_{}", rig.database.name);
         rig.run(TABLES).await;
-        rig.run(&attacker(&role)).await;
+        rig.run(&attacker(&role, "public.t")).await;
         let queries = [
-            ("SELECT m.steal(id) AS s, id FROM m.plain", false),
-            ("SELECT m.steal(1) AS s, id FROM public.t", false),
-            ("SELECT id OPERATOR(m.##) id AS s, id FROM m.plain", false),
-            ("SELECT b::text AS s, id FROM m.plain", false),
-            ("SELECT id::m.checked AS s, id FROM m.plain", false),
-            ("SELECT '{1}'::m.checked[] AS s, id FROM m.plain", false),
-            ("SELECT m.gathered(id) AS s FROM m.plain", false),
-            ("SELECT count(*) AS s FROM m.indexed", false),
-            ("SELECT id FROM m.partly", false),
-            ("SELECT id FROM m.constrained", false),
-            ("SELECT id, of_domain FROM m.ranged", false),
-            ("SELECT id FROM m.secured", false),
-            ("SELECT s, id FROM m.shown", false),
-            ("SELECT id, g FROM m.generated", true),
-            ("SELECT id, d FROM m.defaulted", true),
-            ("SELECT id FROM m.\"a\"\"; DROP TABLE public.t; --\"", true),
+            (
+                "SELECT mallory.steal(id) AS s, id FROM mallory.plain",
+                false,
+            ),
+            ("SELECT mallory.steal(1) AS s, id FROM public.t", false),
+            (
+                "SELECT id OPERATOR(mallory.##) id AS s, id FROM mallory.plain",
+                false,
+            ),
+            ("SELECT b::text AS s, id FROM mallory.plain", false),
+            (
+                "SELECT id::mallory.checked AS s, id FROM mallory.plain",
+                false,
+            ),
+            (
+                "SELECT '{1}'::mallory.checked[] AS s, id FROM mallory.plain",
+                false,
+            ),
+            ("SELECT mallory.gathered(id) AS s FROM mallory.plain", false),
+            ("SELECT count(*) AS s FROM mallory.indexed", false),
+            ("SELECT id FROM mallory.partly", false),
+            ("SELECT id FROM mallory.constrained", false),
+            ("SELECT id, of_domain FROM mallory.ranged", false),
+            ("SELECT id FROM mallory.secured", false),
+            ("SELECT s, id FROM mallory.shown", false),
+            ("SELECT id, g FROM mallory.generated", true),
+            ("SELECT id, d FROM mallory.defaulted", true),
+            (
+                "SELECT id FROM mallory.\"a\"\"; DROP TABLE public.t; --\"",
+                true,
+            ),
         ];
         for (number, (query, is_possible)) in queries.iter().enumerate() {
             for mode in MODES {
@@ -95,10 +68,10 @@ async fn code_of_a_role_is_not_run_as_a_superuser() {
             assert_eq!(rig.number(AS_SUPERUSER).await, 0, "{query}");
         }
         // What writers fire, and what refreshes read of it. The function has reset the role of this session each time.
-        rig.run("INSERT INTO m.generated (id) VALUES (7); TRUNCATE m.seen")
+        rig.run("INSERT INTO mallory.generated (id) VALUES (7); TRUNCATE mallory.seen")
             .await;
         rig.run(&format!(
-            "SET ROLE {role}; INSERT INTO m.generated (id) VALUES (8); SET ROLE {role}; INSERT INTO m.defaulted (id) VALUES (8); RESET ROLE"
+            "SET ROLE {role}; INSERT INTO mallory.generated (id) VALUES (8); SET ROLE {role}; INSERT INTO mallory.defaulted (id) VALUES (8); RESET ROLE"
         ))
         .await;
         rig.refresh("v13_incremental").await;
