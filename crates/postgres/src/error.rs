@@ -92,11 +92,6 @@ pub enum PostgresError {
         /// Why, and what to do.
         reason: String,
     },
-    /// Egret may not see what its servers do.
-    #[error(
-        "egret is root without the capability CAP_SYS_PTRACE and cannot look after servers that run as another user: add it (docker run --cap-add SYS_PTRACE), or run egret as an ordinary user"
-    )]
-    NoPtrace,
     /// Every user id for servers of branches is in use.
     #[error(
         "all {count} user ids for servers of branches are in use: destroy or suspend branches, or raise branches.uid_count"
@@ -225,7 +220,6 @@ impl Coded for PostgresError {
             PostgresError::SocketPath { .. } => "socket_path_too_long",
             PostgresError::Io { .. } => "postgres_files",
             PostgresError::NotEmpty { .. } => "postgres_data_directory",
-            PostgresError::NoPtrace => "capability_missing",
             PostgresError::NoUserLeft { .. } => "limit_exceeded",
             PostgresError::Program { .. } => "postgres_program",
             PostgresError::StartFailed { .. } => "postgres_start_failed",

@@ -44,9 +44,6 @@ impl Owner {
                 uzers::get_user_by_name(name).ok_or_else(|| fail("was created but is not found"))?
             }
         };
-        if !may_see_others() {
-            return Err(PostgresError::NoPtrace);
-        }
         if user.uid() == 0 {
             return Err(fail("PostgreSQL refuses to run as root"));
         }
@@ -123,17 +120,6 @@ impl Owner {
         }
         Ok(())
     }
-}
-
-/// Whether the working directory of another user's process can be read, by which Egret knows its
-/// servers: CAP_SYS_PTRACE, bit 19 of the effective set (capabilities(7)).
-fn may_see_others() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
-    effective.is_some_and(|set| set & (1 << 19) != 0)
 }
 
 /// The name of the user that Egret itself runs as, for `peer` authentication.

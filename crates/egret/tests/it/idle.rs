@@ -96,7 +96,7 @@ impl Site {
     fn start() -> Self {
         let mut place = Place::new("idle");
         // As most systems begin; it is the server's to want more.
-        place.open_files = Some(1_024);
+        place.runner = vec!["prlimit", "--nofile=1024:"];
         let variables = [
             // An idle connection is closed after this.
             ("EGRET_SERVER_HEADER_TIMEOUT", "1h"),

@@ -18,8 +18,8 @@ pub struct Place {
     /// Of server, proxy and PostgreSQL.
     pub ports: [u16; 3],
     user: Option<(u32, u32)>,
-    /// The limit on open files that it begins with; the tests' own otherwise.
-    pub open_files: Option<u64>,
+    /// The command that runs the program, such as `prlimit`, with its arguments; empty: it is run as it is.
+    pub runner: Vec<&'static str>,
     /// Settings beyond the usual, by variable.
     pub variables: Vec<(&'static str, String)>,
     _guardian: Guardian,
@@ -40,7 +40,7 @@ impl Place {
             program: PathBuf::from(env!("CARGO_BIN_EXE_egret")),
             ports: [free_port(), free_port(), free_port()],
             user: None,
-            open_files: None,
+            runner: Vec::new(),
             variables: Vec::new(),
             directory,
             _guardian: guardian,
@@ -52,15 +52,13 @@ impl Place {
         self.directory.join("data")
     }
 
-    /// The program, with the limits that it begins with.
     fn begin(&self) -> Command {
-        let Some(most) = self.open_files else {
+        let Some((runner, arguments)) = self.runner.split_first() else {
             return Command::new(&self.program);
         };
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "ulimit -Sn \"$0\" && exec \"$@\""]);
-        shell.arg(most.to_string()).arg(&self.program);
-        shell
+        let mut command = Command::new(runner);
+        command.args(arguments).arg(&self.program);
+        command
     }
 
     /// A command that is not started yet.

@@ -115,6 +115,37 @@ fn an_ordinary_user_gets_branches_by_copying() {
     assert_eq!(place.left_behind(), Vec::<String>::new());
 }
 
+/// What Docker and Podman leave to root in a container, without an option.
+const CAPABILITIES_OF_CONTAINERS: &str = "-all,+chown,+dac_override,+fsetid,+fowner,+mknod,+net_raw,+setgid,+setuid,+setfcap,\
+    +setpcap,+net_bind_service,+sys_chroot,+kill,+audit_write";
+
+#[test]
+fn the_capabilities_that_containers_have_by_default_suffice() {
+    let mut place = Place::new("container");
+    place.runner = vec![
+        "setpriv",
+        "--inh-caps",
+        "-all",
+        "--bounding-set",
+        CAPABILITIES_OF_CONTAINERS,
+    ];
+    let server = place.start(&["serve"]);
+    place.json(&["branch", "create", "kept"]);
+    let url = place.connection_string("kept", "postgres");
+    place
+        .psql(&url, "CREATE TABLE mine AS SELECT 1 AS one")
+        .unwrap();
+    let source = postmaster(&place);
+    server.kill();
+    // The servers of before are found again, the source's too.
+    let server = place.start(&["serve"]);
+    assert_eq!(postmaster(&place), source);
+    assert_eq!(place.psql(&url, "SELECT one FROM mine").unwrap(), "1");
+    place.json(&["branch", "destroy", "kept"]);
+    server.stop(Signal::TERM);
+    assert_eq!(place.left_behind(), Vec::<String>::new());
+}
+
 #[test]
 fn the_demo_tells_its_story_twice() {
     let place = Place::new("demo");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use egret_linux::process::working_directory;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::{PostgresError, io};
@@ -85,7 +86,7 @@ pub(super) fn runs_in(pid: i32, data: &Path) -> bool {
 }
 
 fn runs_in_canonical(pid: i32, data: &Path) -> bool {
-    let in_directory = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == *data);
+    let in_directory = working_directory(pid).is_ok_and(|cwd| cwd == *data);
     in_directory
         && fs::read_to_string(format!("/proc/{pid}/comm"))
             .is_ok_and(|name| matches!(name.trim(), "postgres" | "postmaster"))
