@@ -1,3 +1,5 @@
+//! Working directories of processes of this and of another user.
+
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
