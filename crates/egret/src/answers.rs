@@ -218,6 +218,18 @@ pub(crate) struct Token {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct AuditEntry {
+    pub(crate) at: String,
+    pub(crate) operation: String,
+    pub(crate) object: Option<String>,
+    pub(crate) status: u16,
+    pub(crate) token: Option<String>,
+    pub(crate) token_name: Option<String>,
+    pub(crate) tenant: Option<String>,
+    pub(crate) address: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
 pub(crate) struct Rows {
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Vec<Json>>,

@@ -159,6 +159,21 @@ pub enum Command {
     /// How Egret's time follows the machine's, and what to do after its wall clock has jumped
     #[command(subcommand)]
     Clock(Clock),
+    /// List what was changed, by whom and from where, and what was refused; newest first
+    Audit {
+        /// Only what was done in this time before now, e.g. 1h
+        #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
+        since: Option<Span>,
+        /// Only what was done with the token of this id
+        #[arg(long, value_name = "ID")]
+        token: Option<String>,
+        /// Only this operation, e.g. deleteQueue
+        #[arg(long)]
+        operation: Option<String>,
+        /// How many, from 1 to 1000
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+    },
     /// Measure: scenarios, comparisons, reports
     #[command(subcommand, after_help = EXIT_CODES)]
     Bench(BenchCommand),

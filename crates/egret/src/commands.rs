@@ -1,6 +1,7 @@
 //! From a parsed command line to the work: what needs the server gets a client, what does not runs
 //! without one.
 
+mod audit;
 mod bench;
 mod branch;
 mod clock;
@@ -113,6 +114,20 @@ async fn dispatch(
         Command::Collection(command) => document::collection(command, &connect()?, output).await,
         Command::Document(command) => document::run(command, &connect()?, output).await,
         Command::Clock(command) => clock::run(command, &connect()?, output).await,
+        Command::Audit {
+            since,
+            token,
+            operation,
+            limit,
+        } => {
+            let request = audit::AuditRequest {
+                since,
+                token,
+                operation,
+                limit,
+            };
+            audit::list(request, &connect()?, output).await
+        }
         Command::Token(command) => token::run(command, &connect()?, output).await,
         Command::Config { .. } => configuration::show(configuration, output),
         Command::Completions { .. } | Command::Bench(_) => Ok(()),

@@ -15,6 +15,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, header};
 use percent_encoding::percent_decode_str;
 
+use crate::audit::OBJECT_BYTES_MAX;
 use crate::metrics::ComponentTime;
 use crate::observe::RequestContext;
 use crate::problem::Problem;
@@ -122,6 +123,25 @@ impl Caller {
     }
 }
 
+/// The audit log's record of a request whose path does not say what it is about.
+pub(crate) struct AuditSubject(Arc<RequestContext>);
+
+impl AuditSubject {
+    pub(crate) fn note(&self, object: &str) {
+        self.0.note_object(object);
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for AuditSubject {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        let context = parts.extensions.get::<Arc<RequestContext>>();
+        let context = context.ok_or_else(|| Problem::from(TokenError::Missing))?;
+        Ok(Self(context.clone()))
+    }
+}
+
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 
@@ -183,39 +203,111 @@ impl Requirement {
     }
 }
 
+/// An operation as the audit log names it.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    /// Its id in the OpenAPI document or the gRPC contract.
+    pub(crate) id: String,
+    /// The pattern of its path.
+    pub(crate) path: String,
+    /// Whether the audit log has every call of it, and not only refused ones.
+    pub(crate) is_audited: bool,
+}
+
+impl Operation {
+    /// The names in a request's path, as the audit log has them.
+    pub(crate) fn object(&self, path: &str) -> Option<String> {
+        let segments = self.path.split('/').zip(path.split('/'));
+        let names = segments.filter(|(pattern, _)| pattern.starts_with('{'));
+        let names: Vec<&str> = names.map(|(_, name)| name).collect();
+        let mut object = names.join("/");
+        object.truncate(object.floor_char_boundary(OBJECT_BYTES_MAX));
+        (!object.is_empty()).then_some(object)
+    }
+}
+
+/// Operations that change much and often, or nothing, although their scopes are those of changes.
+const NOT_AUDITED: [&str; 3] = ["queryBranch", "validateView", "Follow"];
+
+/// Whether the audit log has every call of an operation: what an operator does, not the traffic of
+/// tasks, documents and samples.
+fn is_audited(id: &str, method: &Method, requirement: &Requirement) -> bool {
+    let Requirement::Token { any_of, .. } = requirement else {
+        return false;
+    };
+    let has = |wanted: &str| any_of.iter().any(|scope| scope == wanted);
+    let reads_only = method == Method::GET || method == Method::HEAD;
+    let is_subscription =
+        has("documents:read") && (method == Method::PUT || method == Method::DELETE);
+    !NOT_AUDITED.contains(&id)
+        && ((has(ADMIN) && !reads_only)
+            || is_subscription
+            || ["queue:operate", "branches:write", "views:write"]
+                .iter()
+                .any(|scope| has(scope)))
+}
+
+/// What is known of one method of a path.
+#[derive(Debug)]
+struct Guarded {
+    requirement: Requirement,
+    operation: Arc<Operation>,
+}
+
 /// The requirements of all documented operations, by path and method.
 #[derive(Debug)]
 pub(crate) struct Requirements {
-    by_path: HashMap<String, HashMap<Method, Requirement>>,
+    by_path: HashMap<String, HashMap<Method, Arc<Guarded>>>,
     /// Of a route without documentation.
-    otherwise: Requirement,
+    otherwise: Arc<Guarded>,
 }
 
 impl Default for Requirements {
     fn default() -> Self {
         Self {
             by_path: HashMap::new(),
-            otherwise: Requirement::operator(),
+            otherwise: Arc::new(Guarded {
+                requirement: Requirement::operator(),
+                operation: Arc::new(Operation {
+                    id: "undocumented".to_owned(),
+                    path: String::new(),
+                    is_audited: true,
+                }),
+            }),
         }
     }
 }
 
 impl Requirements {
     /// Notes what one operation needs.
-    pub(crate) fn insert(&mut self, path: &str, method: Method, requirement: Requirement) {
+    pub(crate) fn insert(
+        &mut self,
+        path: &str,
+        method: Method,
+        id: &str,
+        requirement: Requirement,
+    ) {
+        let guarded = Arc::new(Guarded {
+            operation: Arc::new(Operation {
+                id: id.to_owned(),
+                path: path.to_owned(),
+                is_audited: is_audited(id, &method, &requirement),
+            }),
+            requirement,
+        });
         let methods = self.by_path.entry(path.to_owned()).or_default();
         // axum answers HEAD with the handler of GET.
         if method == Method::GET {
-            methods.insert(Method::HEAD, requirement.clone());
+            methods.insert(Method::HEAD, guarded.clone());
         }
-        methods.insert(method, requirement);
+        methods.insert(method, guarded);
     }
 
     /// What a request needs; `None` when the path is documented without this method, so that the
     /// request must not reach a handler.
-    fn of(&self, path: &str, method: &Method) -> Option<&Requirement> {
+    fn of(&self, path: &str, method: &Method) -> Option<&Guarded> {
         match self.by_path.get(path) {
-            Some(methods) => methods.get(method),
+            Some(methods) => methods.get(method).map(|guarded| &**guarded),
             None => Some(&self.otherwise),
         }
     }
@@ -255,14 +347,16 @@ impl Gate {
     ) -> Option<Response> {
         // Without a route there is nothing to protect: the answer is that there is none.
         let path = path?;
-        let Some(requirement) = self.requirements.of(path.as_str(), request.method()) else {
+        let Some(guarded) = self.requirements.of(path.as_str(), request.method()) else {
             let allowed = self.requirements.allowed(path.as_str());
             let status = http::StatusCode::METHOD_NOT_ALLOWED;
             return Some((status, [(header::ALLOW, allowed)]).into_response());
         };
+        let requirement = &guarded.requirement;
         if *requirement == Requirement::Public {
             return None;
         }
+        context.note_operation(guarded.operation.clone());
         let outcome = self
             .time
             .measure(|| check(&self.tokens, request, requirement));

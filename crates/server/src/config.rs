@@ -76,6 +76,12 @@ egret_base::settings! {
         shutdown_timeout: Span = Span::secs(10),
         /// Whether each request leaves a line in the log (never with its query, headers or body).
         access_log: bool = true,
+        /// Whether changes and refused attempts are kept in `audit/` below the data directory, for `egret audit`.
+        audit_log: bool = true,
+        /// Size at which a file of the audit log is rotated, in bytes.
+        audit_file_bytes_max: Size = Size::mib(16),
+        /// Most files of the audit log; the oldest is deleted.
+        audit_files_max: u32 = 16,
         /// Longest CPU profile that may be asked of `/debug/profile`; keep it below
         /// `request_timeout`.
         profile_duration_max: Span = Span::secs(60),

@@ -42,6 +42,12 @@ pub enum ServerError {
         /// What is wrong with it.
         message: String,
     },
+    /// The thread of the audit log cannot be started.
+    #[error("cannot start the audit log: {source}")]
+    AuditLog {
+        /// The operating system's error.
+        source: std::io::Error,
+    },
     /// A documented route asks for a scope that no engine has announced to the token store.
     #[error("{operation} needs the scope `{scope}`, which the token store does not know")]
     UnknownScope {
@@ -59,6 +65,7 @@ impl Coded for ServerError {
             ServerError::PortTaken { .. } => "port_taken",
             ServerError::Listen { .. } => "listen_failed",
             ServerError::Tls { .. } => "tls_file_invalid",
+            ServerError::AuditLog { .. } => "audit_log",
             ServerError::UnknownScope { .. } => "scope_unknown",
         }
     }
@@ -66,7 +73,7 @@ impl Coded for ServerError {
     fn kind(&self) -> Kind {
         match self {
             ServerError::PortTaken { .. } | ServerError::Listen { .. } => Kind::Unavailable,
-            ServerError::UnknownScope { .. } => Kind::Internal,
+            ServerError::UnknownScope { .. } | ServerError::AuditLog { .. } => Kind::Internal,
             ServerError::Setting { .. } | ServerError::Tls { .. } => Kind::Invalid,
         }
     }

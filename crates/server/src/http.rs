@@ -1,5 +1,6 @@
 //! The HTTP routes: the server's own here, each engine's in a file of its own beside them.
 
+mod audit;
 pub(crate) mod branches;
 pub(crate) mod clock;
 mod docs;
@@ -31,6 +32,7 @@ pub(crate) use docs::{DOCS_ASSETS, docs_routes};
 pub(crate) fn own_routes(doors: Arc<Doors>) -> OpenApiRouter {
     OpenApiRouter::default()
         .merge(system::routes())
+        .merge(audit::routes())
         .merge(tokens::routes())
         .merge(docs::documentation())
         .with_state(doors)

@@ -6,6 +6,7 @@
 
 mod access;
 mod admit;
+mod audit;
 mod config;
 mod error;
 mod extract;

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ServerConfig;
 use crate::error::{RequestError, ServerError};
 use crate::metrics::Metrics;
+use crate::observe::PeerAddress;
 use crate::outgoing::{OutgoingBody, StreamExecutor, TimedStream};
 use crate::peer::{Peer, Peers};
 use crate::problem::Problem;
@@ -262,18 +263,24 @@ impl Accepted {
             return;
         }
         let stream = TimedStream::new(client.stream, self.config.pace_limit());
+        let peer = (PeerAddress(client.address), peer);
         let Some(tls) = &self.tls else {
-            return self.speak(stream, watcher, router, peer).await;
+            return self.speak(stream, peer, watcher, router).await;
         };
         match tokio::time::timeout(self.header_timeout, tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.speak(stream, watcher, router, peer).await,
+            Ok(Ok(stream)) => self.speak(stream, peer, watcher, router).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took longer than server.header_timeout"),
         }
     }
 
-    async fn speak<S>(&self, stream: S, watcher: Watcher, router: &Router, peer: Option<Arc<Peer>>)
-    where
+    async fn speak<S>(
+        &self,
+        stream: S,
+        (address, peer): (PeerAddress, Option<Arc<Peer>>),
+        watcher: Watcher,
+        router: &Router,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let spoken = CancellationToken::new();
@@ -285,6 +292,7 @@ impl Accepted {
             if !heard.is_cancelled() {
                 heard.cancel();
             }
+            request.extensions_mut().insert(address);
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }

@@ -3,6 +3,7 @@
 //! The log has the method, the matched route, status, time, bytes, request id, token id and
 //! tenant; never the path as sent, a query, a header or a body, any of which may hold a secret.
 
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +18,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use hyper::body::Body as HttpBody;
 use tracing::Instrument;
 
-use crate::access::Caller;
+use crate::access::{Caller, Operation};
+use crate::audit::{AuditEntry, AuditLog, OBJECT_BYTES_MAX};
 use crate::error::RequestError;
 use crate::grpc::speaks_grpc;
 use crate::http::series;
@@ -51,11 +53,21 @@ const DEFAULT_HEADERS: [(HeaderName, &str); 4] = [
     ),
 ];
 
+/// The address that a connection came from; an extension of its requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerAddress(pub(crate) SocketAddr);
+
 /// What is known of a request while it lives; an extension of the request.
 #[derive(Debug)]
 pub struct RequestContext {
     id: String,
+    /// The path as it was sent.
+    path: String,
+    /// Where the connection came from.
+    peer: Option<SocketAddr>,
     body_bytes_max: u64,
+    operation: OnceLock<Arc<Operation>>,
+    object: OnceLock<String>,
     caller: OnceLock<Caller>,
     permit: OnceLock<Admitted>,
 }
@@ -74,6 +86,18 @@ impl RequestContext {
     /// The size that the body may have, in bytes.
     pub(crate) fn body_bytes_max(&self) -> u64 {
         self.body_bytes_max
+    }
+
+    pub(crate) fn note_operation(&self, operation: Arc<Operation>) {
+        // A request has one operation.
+        let _ = self.operation.set(operation);
+    }
+
+    /// Notes what a request is about where its path does not say it, for the audit log.
+    pub(crate) fn note_object(&self, object: &str) {
+        let end = object.floor_char_boundary(OBJECT_BYTES_MAX);
+        // The first note stays.
+        let _ = self.object.set(object[..end].to_owned());
     }
 
     pub(crate) fn note_caller(&self, caller: Caller) {
@@ -110,6 +134,7 @@ pub(crate) struct Observer {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     access_log: bool,
+    audit: Option<Arc<AuditLog>>,
     /// What is random of the ids made here: the same for all of them, and counted up.
     random: [u8; 10],
     ids_made: AtomicU64,
@@ -125,11 +150,15 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
 ) -> Response {
     let context = Arc::new(RequestContext {
         id: observer.request_id(request.headers()),
+        path: request.uri().path().to_owned(),
+        peer: request.extensions().get::<PeerAddress>().map(|peer| peer.0),
         body_bytes_max,
+        operation: OnceLock::new(),
+        object: OnceLock::new(),
         caller: OnceLock::new(),
         permit: OnceLock::new(),
     });
-    let asked = Asked::of(&request);
+    let asked = Asked::of(&request, context.clone());
     let mut record = Record {
         in_flight: Some(observer.metrics.request_in_flight()),
         observer: observer.clone(),
@@ -138,6 +167,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
         route: path,
         started: Instant::now(),
         status: CLIENT_LEFT,
+        outcome: CLIENT_LEFT,
         bytes: 0,
     };
     let (mut request, unread) = Unread::watch(request);
@@ -155,16 +185,40 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     }
     unread.tell(&mut response);
     let status = response.status().as_u16();
+    let outcome = grpc_refusal(response.headers()).unwrap_or(status);
     response.map(|body| {
         // These bodies are never asked for their end.
         if body.is_end_stream() || asked.method == Method::HEAD {
             record.status = status;
+            record.outcome = outcome;
         }
         Body::new(Watched {
             body,
-            watch: Answer { status, record },
+            watch: Answer {
+                status,
+                outcome,
+                record,
+            },
         })
     })
+}
+
+/// The HTTP status of a gRPC call that was refused without a message; `None` for any other answer.
+fn grpc_refusal(headers: &HeaderMap) -> Option<u16> {
+    let status = tonic::Status::from_header_map(headers)?;
+    let status = match status.code() {
+        tonic::Code::Ok => return None,
+        tonic::Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        tonic::Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        tonic::Code::PermissionDenied => StatusCode::FORBIDDEN,
+        tonic::Code::NotFound | tonic::Code::Unimplemented => StatusCode::NOT_FOUND,
+        tonic::Code::FailedPrecondition => StatusCode::CONFLICT,
+        tonic::Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        tonic::Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        tonic::Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    Some(status.as_u16())
 }
 
 /// Runs the handler; one that panics costs its caller an answer, not the connection.
@@ -186,11 +240,13 @@ impl Observer {
         entropy: &dyn Entropy,
         metrics: Arc<Metrics>,
         access_log: bool,
+        audit: Option<Arc<AuditLog>>,
     ) -> Self {
         Self {
             clock,
             metrics,
             access_log,
+            audit,
             random: entropy.ten(),
             ids_made: AtomicU64::new(0),
         }
@@ -236,15 +292,15 @@ fn method_label(method: &Method) -> &'static str {
 /// What of the request is needed to tell what was wrong with it.
 struct Asked {
     method: Method,
-    path: String,
+    context: Arc<RequestContext>,
     grpc: bool,
 }
 
 impl Asked {
-    fn of(request: &Request) -> Self {
+    fn of(request: &Request, context: Arc<RequestContext>) -> Self {
         Self {
             method: request.method().clone(),
-            path: request.uri().path().to_owned(),
+            context,
             grpc: speaks_grpc(request.headers()),
         }
     }
@@ -272,7 +328,7 @@ impl Asked {
         if self.grpc {
             return problem.to_grpc_status().into_http::<Body>();
         }
-        let mut rendered = match series::is_prometheus(&self.path) {
+        let mut rendered = match series::is_prometheus(&self.context.path) {
             true => series::render(problem),
             false => problem.render(),
         };
@@ -299,7 +355,7 @@ impl Asked {
                 .and_then(|value| value.to_str().ok());
             return Some(Problem::from(RequestError::MethodNotAllowed {
                 method: self.method.to_string(),
-                path: self.path.clone(),
+                path: self.context.path.clone(),
                 allowed: allowed.unwrap_or("other methods").to_owned(),
             }));
         }
@@ -324,8 +380,38 @@ struct Record {
     route: Option<MatchedPath>,
     started: Instant,
     status: u16,
+    /// The status as HTTP has it: a gRPC answer says in its own headers that a call was refused.
+    outcome: u16,
     bytes: u64,
     in_flight: Option<Counted>,
+}
+
+impl Record {
+    /// Writes a change, or a refused attempt, to the audit log.
+    fn audit(&self) {
+        let is_refused = self.outcome == 401 || self.outcome == 403;
+        let (Some(audit), Some(operation)) = (&self.observer.audit, self.context.operation.get())
+        else {
+            return;
+        };
+        if !operation.is_audited && !is_refused {
+            return;
+        }
+        let token = self.context.caller().map(Caller::token);
+        let object = self.context.object.get().cloned();
+        audit.record(AuditEntry {
+            at: self.observer.clock.now(),
+            request_id: self.context.id.clone(),
+            token: token.map(|token| token.id.clone()),
+            token_name: token.map(|token| token.name.clone()),
+            tenant: token.map(|token| token.tenant.clone()),
+            address: self.context.peer.map(|peer| peer.ip().to_string()),
+            operation: operation.id.clone(),
+            object: object.or_else(|| operation.object(&self.context.path)),
+            status: self.outcome,
+            suppressed: 0,
+        });
+    }
 }
 
 impl Drop for Record {
@@ -337,6 +423,7 @@ impl Drop for Record {
         self.observer
             .metrics
             .count_request(self.method, route, self.status, elapsed);
+        self.audit();
         if !self.observer.access_log {
             return;
         }
@@ -351,6 +438,7 @@ impl Drop for Record {
             request_id = self.context.id,
             token = caller.map(Caller::token_id),
             tenant = caller.map(Caller::tenant),
+            client = self.context.peer.map(|peer| tracing::field::display(peer.ip())),
             "request"
         );
     }
@@ -359,6 +447,7 @@ impl Drop for Record {
 /// A response's status with its request's record, which ends when the response's body does.
 struct Answer {
     status: u16,
+    outcome: u16,
     record: Record,
 }
 
@@ -369,5 +458,6 @@ impl Watch for Answer {
 
     fn ended(&mut self) {
         self.record.status = self.status;
+        self.record.outcome = self.outcome;
     }
 }

@@ -88,7 +88,8 @@ impl Document {
                 }
                 name_apart(operation, &method, &mut operation_ids);
                 check_scopes(&requirement, &method, path, tokens)?;
-                requirements.insert(path, method, requirement);
+                let id = operation["operationId"].as_str().unwrap_or_default();
+                requirements.insert(path, method, id, requirement);
                 if operation[LASTING] == true {
                     lasting.push(path.clone());
                 }

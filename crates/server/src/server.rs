@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::access::{Gate, Requirement, Requirements};
 use crate::admit::{Admission, Routes};
+use crate::audit::{AuditLog, AuditOptions};
 use crate::config::ServerConfig;
 use crate::error::ServerError;
 use crate::grpc::GrpcService;
@@ -86,6 +88,8 @@ pub(crate) struct Doors {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sections: BTreeMap<&'static str, StatusSection>,
     pub(crate) profile_duration_max: Duration,
+    /// `None` where no audit log is kept.
+    pub(crate) audit: Option<Arc<AuditLog>>,
     others: ReadinessProbe,
     quotas: Arc<Quotas>,
     open: AtomicBool,
@@ -121,9 +125,16 @@ pub struct Builder {
     grpc: Vec<GrpcService>,
     sections: BTreeMap<&'static str, StatusSection>,
     certificates: Option<Certificates>,
+    audit_directory: Option<PathBuf>,
 }
 
 impl Builder {
+    /// Keeps an audit log in a directory, unless the settings say that there is none.
+    pub fn audit(mut self, directory: PathBuf) -> Self {
+        self.audit_directory = Some(directory);
+        self
+    }
+
     /// Shows a certificate that others can read again, instead of reading the files by itself.
     pub fn certificates(mut self, certificates: Option<Certificates>) -> Self {
         self.certificates = certificates;
@@ -168,6 +179,7 @@ impl Builder {
             tracing::warn!(%address, "tokens will cross the network unencrypted: set server.tls_certificate and server.tls_key");
         }
         let deps = self.deps;
+        let audit = audit_log(&self.config, self.audit_directory, &deps.metrics)?;
         let quotas = Quotas::new(&self.config);
         deps.metrics.observe_quotas(quotas.clone());
         let doors = Arc::new(Doors {
@@ -178,6 +190,7 @@ impl Builder {
             metrics: deps.metrics.clone(),
             sections: self.sections,
             profile_duration_max: self.config.profile_duration_max.duration(),
+            audit: audit.clone(),
             others: deps.readiness,
             quotas,
             open: AtomicBool::new(false),
@@ -187,6 +200,7 @@ impl Builder {
             &*deps.entropy,
             deps.metrics,
             self.config.access_log,
+            audit,
         );
         let stopping = self.stopping;
         let collected = routes::own_routes(doors.clone()).merge(self.engines);
@@ -208,6 +222,27 @@ impl Builder {
             running: Mutex::new(None),
         })
     }
+}
+
+/// The audit log in a directory, if one is to be kept.
+fn audit_log(
+    config: &ServerConfig,
+    directory: Option<PathBuf>,
+    metrics: &Metrics,
+) -> Result<Option<Arc<AuditLog>>, ServerError> {
+    let Some(directory) = directory.filter(|_| config.audit_log) else {
+        return Ok(None);
+    };
+    let options = AuditOptions {
+        directory,
+        file_bytes_max: config.audit_file_bytes_max.bytes(),
+        files_max: config.audit_files_max,
+    };
+    let mut started = None;
+    metrics.register(|registry| started = Some(AuditLog::start(options, registry)));
+    let log = started.expect("registering runs its closure");
+    let log = log.map_err(|source| ServerError::AuditLog { source })?;
+    Ok(Some(Arc::new(log)))
 }
 
 /// What answers gRPC.
@@ -232,9 +267,9 @@ fn layered(
         piecemeal,
     } = Document::complete(&api, doors.build.version, &doors.tokens)?;
     for path in routes::DOCS_ASSETS {
-        requirements.insert(path, Method::GET, Requirement::Public);
+        requirements.insert(path, Method::GET, "", Requirement::Public);
     }
-    requirements.insert(grpc::HEALTH_ROUTE, Method::POST, Requirement::Public);
+    requirements.insert(grpc::HEALTH_ROUTE, Method::POST, "", Requirement::Public);
     let mut lasting: HashSet<String> = lasting.into_iter().collect();
     let mut piecemeal: HashSet<String> = piecemeal.into_iter().collect();
     piecemeal.insert(grpc::HEALTH_ROUTE.to_owned());
@@ -242,7 +277,8 @@ fn layered(
     for service in services.grpc {
         for (path, scopes) in service.scopes {
             piecemeal.insert(path.clone());
-            requirements.insert(&path, Method::POST, Requirement::any_of(scopes));
+            let id = path.rsplit('/').next().unwrap_or_default();
+            requirements.insert(&path, Method::POST, id, Requirement::any_of(scopes));
         }
         calls = calls.merge(service.router);
         lasting.extend(service.lasting);
@@ -340,6 +376,7 @@ impl Server {
             grpc: Vec::new(),
             sections: BTreeMap::new(),
             certificates: None,
+            audit_directory: None,
         }
     }
 

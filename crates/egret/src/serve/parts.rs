@@ -342,7 +342,8 @@ impl Parts {
                 metrics: self.metrics.clone(),
                 readiness: Arc::new(move || under.readiness()),
             },
-        );
+        )
+        .audit(home.data_dir().join("audit"));
         let server = server.certificates(self.certificates.clone());
         let databases = underneath.databases("server");
         let mut server = self.with_engines(server, engines, monitor.clone(), databases);

@@ -71,6 +71,13 @@ fn asked<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     Ok((caller, request.into_inner()))
 }
 
+/// Notes for the audit log what a call is about.
+fn note_object<T>(request: &Request<T>, object: &str) {
+    if let Some(context) = request.extensions().get::<Arc<RequestContext>>() {
+        context.note_object(object);
+    }
+}
+
 fn refused(error: QueueError) -> Status {
     grpc_status(&error)
 }
@@ -114,6 +121,7 @@ impl Queue for Door {
     }
 
     async fn put_queue(&self, request: Request<v1::PutQueueRequest>) -> Answer<v1::QueueInfo> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         require(&caller, &asked.name, rights::OPERATE)?;
@@ -233,6 +241,7 @@ impl Queue for Door {
     }
 
     async fn cancel_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Task> {
+        note_object(&request, &request.get_ref().id);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         self.require_task(&caller, &asked.id, rights::OPERATE)
@@ -245,6 +254,7 @@ impl Queue for Door {
     }
 
     async fn requeue_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Task> {
+        note_object(&request, &request.get_ref().id);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         self.require_task(&caller, &asked.id, rights::OPERATE)
@@ -260,6 +270,7 @@ impl Queue for Door {
         &self,
         request: Request<v1::TaskRequest>,
     ) -> Answer<v1::DeleteTaskResponse> {
+        note_object(&request, &request.get_ref().id);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         self.require_task(&caller, &asked.id, rights::OPERATE)
@@ -286,6 +297,7 @@ impl Queue for Door {
         &self,
         request: Request<v1::DeleteQueueRequest>,
     ) -> Answer<v1::DeleteQueueResponse> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         require(&caller, &asked.name, rights::OPERATE)?;
@@ -297,6 +309,7 @@ impl Queue for Door {
     }
 
     async fn pause_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         require(&caller, &asked.name, rights::OPERATE)?;
@@ -309,6 +322,7 @@ impl Queue for Door {
     }
 
     async fn resume_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         require(&caller, &asked.name, rights::OPERATE)?;
@@ -321,6 +335,7 @@ impl Queue for Door {
     }
 
     async fn drain_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         require(&caller, &asked.name, rights::OPERATE)?;
@@ -336,6 +351,7 @@ impl Queue for Door {
         &self,
         request: Request<v1::PurgeQueueRequest>,
     ) -> Answer<v1::PurgeQueueResponse> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         require(&caller, &asked.name, rights::OPERATE)?;
@@ -354,6 +370,7 @@ impl Queue for Door {
         &self,
         request: Request<v1::RequeueDeadRequest>,
     ) -> Answer<v1::RequeueDeadResponse> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         require(&caller, &asked.name, rights::OPERATE)?;
@@ -365,6 +382,7 @@ impl Queue for Door {
     }
 
     async fn put_schedule(&self, request: Request<v1::Schedule>) -> Answer<v1::Schedule> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         require(&caller, &asked.queue, rights::OPERATE)?;
@@ -404,6 +422,7 @@ impl Queue for Door {
         &self,
         request: Request<v1::ScheduleRequest>,
     ) -> Answer<v1::DeleteScheduleResponse> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         self.require_schedule(&caller, &asked.name, rights::OPERATE)
@@ -413,6 +432,7 @@ impl Queue for Door {
     }
 
     async fn pause_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         self.require_schedule(&caller, &asked.name, rights::OPERATE)
@@ -422,6 +442,7 @@ impl Queue for Door {
     }
 
     async fn resume_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
+        note_object(&request, &request.get_ref().name);
         let (caller, asked) = asked(request)?;
         let tenant = caller.tenant();
         self.require_schedule(&caller, &asked.name, rights::OPERATE)

@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::Caller;
+use crate::access::{AuditSubject, Caller};
 use crate::error::RequestError;
 use crate::extract::{Json, Nothing, Path, Query};
 use crate::problem::Problem;
@@ -70,8 +70,10 @@ pub fn routes(branches: Branches, proxy: ProxyAddress) -> OpenApiRouter {
 async fn create_branch(
     State(branches): State<Branches>,
     caller: Caller,
+    subject: AuditSubject,
     Json(request): Json<BranchRequest>,
 ) -> Result<(StatusCode, Json<Branch>), Problem> {
+    subject.note(request.name.as_str());
     request.require_rights(&caller)?;
     let created = branches.create(request.of(caller.tenant())).await?;
     let status = match created {

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::Caller;
+use crate::access::{AuditSubject, Caller};
 use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
 
@@ -106,11 +106,13 @@ struct OutboxPlace {
 async fn install_outbox(
     State(outbox): State<Outbox>,
     caller: Caller,
+    subject: AuditSubject,
     Json(request): Json<OutboxRequest>,
 ) -> Result<Json<OutboxPlace>, Problem> {
     tracing::info!(token = caller.token_id(), database = ?request.database, "an outbox is to be installed");
     let database = request.database.as_deref();
     let database = outbox.install(database, &request.grant).await?;
+    subject.note(&database);
     Ok(Json(OutboxPlace { database }))
 }
 

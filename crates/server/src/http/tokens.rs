@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::Caller;
+use crate::access::{AuditSubject, Caller};
 use crate::extract::{Json, Path};
 use crate::problem::Problem;
 use crate::server::Doors;
@@ -40,10 +40,12 @@ struct TokenList {
 async fn create_token(
     State(doors): State<Arc<Doors>>,
     caller: Caller,
+    subject: AuditSubject,
     Json(request): Json<TokenRequest>,
 ) -> Result<(StatusCode, Json<NewToken>), Problem> {
     let request = request.made_by(caller.token(), doors.clock.now())?;
     let made = on_disk(&doors, move |tokens| tokens.create(&request)).await?;
+    subject.note(&made.details.id);
     tracing::info!(
         id = made.details.id,
         by = caller.token_id(),

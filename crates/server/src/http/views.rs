@@ -26,7 +26,7 @@ use utoipa_axum::routes;
 use self::answer::{Explanation, Refresh, RefreshList, Verification, View, ViewGrant, ViewList};
 use self::changes::{__path_follow_view, follow_view};
 use self::request::{RefreshRequest, Validation, ViewChange, ViewGrantRequest, ViewRequest};
-use crate::access::{Caller, part_name};
+use crate::access::{AuditSubject, Caller, part_name};
 use crate::error::RequestError;
 use crate::extract::{Json, Nothing, Path, Query};
 use crate::problem::Problem;
@@ -209,12 +209,14 @@ async fn list_views(
 async fn create_view(
     State(door): State<Door>,
     Member(caller): Member,
+    subject: AuditSubject,
     Json(request): Json<ViewRequest>,
 ) -> Result<(StatusCode, Json<View>), Problem> {
     if request.owner.is_some() {
         caller.require(ADMIN)?;
     }
     let name = request.name.to_string();
+    subject.note(&name);
     caller.require_part("views", part_name("views", &name), &["write"])?;
     if let Some(queue) = &request.on_change_enqueue {
         rights::require(&caller, queue, rights::PRODUCE)?;

@@ -227,3 +227,71 @@ async fn an_administrator_of_a_tenant_reaches_nothing_of_the_host() {
     assert_eq!(status, 403);
     target.server.stop(Signal::TERM);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_and_refusals_are_in_the_audit_log() {
+    let target = Target::start("audit");
+    let admin = &target.admin;
+    let (id, producer) = target.token("producer", &["--scope", "queue/orders:produce"]);
+    let (acme_id, acme) = target.token("acme", &["--scope", "admin", "--tenant", "acme"]);
+    for (token, status) in [(admin, 201), (&producer, 403), (&acme, 201)] {
+        let put = target
+            .ask(token, Method::PUT, "/v1/queues/orders", json!({}))
+            .await;
+        assert_eq!(put.0, status);
+    }
+    target
+        .ask("nonsense", Method::GET, "/v1/callback-key", Value::Null)
+        .await;
+    let url = format!("http://127.0.0.1:{}", target.place.ports[0]);
+    let endpoint = Channel::from_shared(url).unwrap();
+    let mut client = QueueClient::new(soon(endpoint.connect()).await.unwrap());
+    let purge = v1::PurgeQueueRequest {
+        name: "orders".to_owned(),
+        ..v1::PurgeQueueRequest::default()
+    };
+    let refused = soon(client.purge_queue(bearing(&producer, purge))).await;
+    assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
+    let entries = target.place.json(&["audit", "--since", "1h"]);
+    let entries = entries["items"].as_array().unwrap();
+    let found: Vec<Value> = entries
+        .iter()
+        .map(|entry| {
+            json!([
+                entry["operation"],
+                entry["object"],
+                entry["token"],
+                entry["status"]
+            ])
+        })
+        .collect();
+    let operator = &entries.last().unwrap()["token"];
+    let expected = [
+        json!(["PurgeQueue", null, id, 403]),
+        json!(["getCallbackKey", null, null, 401]),
+        json!(["putQueue", "orders", acme_id, 201]),
+        json!(["putQueue", "orders", id, 403]),
+        json!(["putQueue", "orders", operator, 201]),
+        json!(["createToken", acme_id, operator, 201]),
+        json!(["createToken", id, operator, 201]),
+    ];
+    assert_eq!(found, expected);
+    assert!(entries.iter().all(|entry| entry["address"] == "127.0.0.1"));
+    let (_, own) = target
+        .ask(&acme, Method::GET, "/v1/audit", Value::Null)
+        .await;
+    assert_eq!(own["items"].as_array().unwrap().len(), 1, "{own}");
+    let (status, _) = target
+        .ask(&producer, Method::GET, "/v1/audit", Value::Null)
+        .await;
+    assert_eq!(status, 403);
+    let file = target.place.data_dir().join("audit/audit.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    for token in [admin, &producer, &acme] {
+        assert!(!text.contains(token.rsplit('_').next().unwrap()));
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    target.server.stop(Signal::TERM);
+}

@@ -20,7 +20,7 @@ const AREA: &str = "branches";
 pub(super) struct BranchRequest {
     /// 1 to 63 lower-case letters, digits, `-` or `_`, starting with a letter or digit.
     #[schema(value_type = String, example = "pr-42")]
-    name: BranchName,
+    pub(super) name: BranchName,
     /// What to copy: `template` (the newest, built when there is none), `head` (the source as it
     /// is now), `template:<id>` or `branch:<name>`.
     #[serde(default, deserialize_with = "by_text")]

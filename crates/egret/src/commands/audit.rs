@@ -1,0 +1,67 @@
+//! `egret audit`: what was changed, by whom and from where, and what was refused.
+
+use std::time::Duration;
+
+use egret_base::settings::Span;
+use egret_base::{Clock, SystemClock, Timestamp};
+
+use crate::answers::{AuditEntry, Items};
+use crate::api::Api;
+use crate::failure::Failure;
+use crate::output::{Output, listing};
+
+/// Which entries are listed.
+pub(crate) struct AuditRequest {
+    pub(crate) since: Option<Span>,
+    pub(crate) token: Option<String>,
+    pub(crate) operation: Option<String>,
+    pub(crate) limit: u32,
+}
+
+pub(crate) async fn list(request: AuditRequest, api: &Api, output: Output) -> Result<(), Failure> {
+    let mut query = vec![("limit", request.limit.to_string())];
+    if let Some(Span(since_ms)) = request.since {
+        let since = before(SystemClock.now(), Duration::from_millis(since_ms));
+        query.push(("since", since.to_string()));
+    }
+    query.extend(request.token.map(|token| ("token", token)));
+    query.extend(request.operation.map(|operation| ("operation", operation)));
+    let query: Vec<(&str, &str)> = query
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let answer = api.get(&["audit"], &query).await?;
+    output.answer(&answer, table)
+}
+
+fn before(now: Timestamp, by: Duration) -> Timestamp {
+    let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+    Timestamp::from_micros(now.as_micros().saturating_sub(micros))
+}
+
+fn table(entries: Items<AuditEntry>) -> String {
+    let absent = || "-".to_owned();
+    let rows = entries.items.into_iter().map(|entry| {
+        vec![
+            entry.at,
+            entry.operation,
+            entry.object.unwrap_or_else(absent),
+            entry.status.to_string(),
+            entry.token_name.or(entry.token).unwrap_or_else(absent),
+            entry.tenant.unwrap_or_else(absent),
+            entry.address.unwrap_or_else(absent),
+        ]
+    });
+    listing(
+        &[
+            "at",
+            "operation",
+            "object",
+            "status",
+            "token",
+            "tenant",
+            "address",
+        ],
+        rows,
+    )
+}

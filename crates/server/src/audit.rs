@@ -1,0 +1,239 @@
+//! The audit log: who changed what, from where and with which token, and what was refused.
+//!
+//! One JSON line for each entry in `audit/audit.jsonl` below the data directory, mode 0600, rotated
+//! by size. Entries are handed to a thread of their own: no request waits for the disk, and a full
+//! disk stops none. Entries hold names and ids, never bodies, queries or secrets.
+
+mod file;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use egret_base::Timestamp;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use file::AuditFiles;
+
+/// Entries that may wait to be written; more are counted and dropped.
+const WAITING_MAX: usize = 4_096;
+
+/// Refusals of callers without a valid token that are written in a minute. The others are counted
+/// in the next entry, so that a flood of them does not rotate everything else away.
+const STRANGERS_PER_MINUTE_MAX: u64 = 60;
+
+/// Bytes of an object's name that are kept.
+pub(crate) const OBJECT_BYTES_MAX: usize = 256;
+
+/// The longest time that a query waits for entries before it to be written.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+
+/// One change, or one refused attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AuditEntry {
+    /// When it was answered, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// The request's id.
+    pub request_id: String,
+    /// The id of the token; null where there was no valid one.
+    pub token: Option<String>,
+    /// The token's name.
+    pub token_name: Option<String>,
+    /// The token's tenant.
+    pub tenant: Option<String>,
+    /// The address that the connection came from.
+    pub address: Option<String>,
+    /// The operation, as the OpenAPI document or the gRPC contract names it.
+    #[schema(example = "deleteQueue")]
+    pub operation: String,
+    /// What it was about: the names in its path.
+    #[schema(example = "orders")]
+    pub object: Option<String>,
+    /// The HTTP status of the answer; 499 where the client left before it was complete.
+    #[schema(example = 204)]
+    pub status: u16,
+    /// Refusals of callers without a valid token before this one that were counted only.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub suppressed: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Which entries are asked for; `None` is any.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AuditFilter {
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) token: Option<String>,
+    pub(crate) operation: Option<String>,
+    pub(crate) tenant: Option<String>,
+    pub(crate) limit: usize,
+}
+
+impl AuditFilter {
+    fn takes(&self, entry: &AuditEntry) -> bool {
+        let is = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+        };
+        self.since.is_none_or(|since| entry.at >= since)
+            && is(&self.token, entry.token.as_deref())
+            && is(&self.tenant, entry.tenant.as_deref())
+            && is(&self.operation, Some(&entry.operation))
+    }
+}
+
+/// Where the log is kept, and how much of it.
+#[derive(Clone, Debug)]
+pub struct AuditOptions {
+    /// The directory of its files.
+    pub directory: PathBuf,
+    /// Size at which a file is rotated, in bytes.
+    pub file_bytes_max: u64,
+    /// Files that are kept, the one that is written to included.
+    pub files_max: u32,
+}
+
+enum Message {
+    Entry(Box<AuditEntry>),
+    /// Answered when everything before it is written.
+    Flush(SyncSender<()>),
+}
+
+/// The audit log and the thread that writes it.
+pub(crate) struct AuditLog {
+    options: AuditOptions,
+    /// `None` once the log is being dropped.
+    sender: Option<SyncSender<Message>>,
+    writer: Option<JoinHandle<()>>,
+    lost: Counter,
+    strangers: Mutex<StrangerQuota>,
+    /// Refusals that were counted only, since the last entry.
+    suppressed: AtomicU64,
+}
+
+/// How many refusals of callers without a token may still be written in this minute.
+#[derive(Default)]
+struct StrangerQuota {
+    minute: i64,
+    written: u64,
+}
+
+impl StrangerQuota {
+    fn take(&mut self, now: Timestamp) -> bool {
+        let minute = now.as_micros().div_euclid(60_000_000);
+        if minute != self.minute {
+            *self = Self { minute, written: 0 };
+        }
+        self.written += 1;
+        self.written <= STRANGERS_PER_MINUTE_MAX
+    }
+}
+
+impl AuditLog {
+    pub(crate) fn start(options: AuditOptions, registry: &mut Registry) -> std::io::Result<Self> {
+        let lost = Counter::default();
+        registry.register(
+            "egret_audit_entries_lost",
+            "Entries of the audit log that could not be written",
+            lost.clone(),
+        );
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let (files, failures) = (AuditFiles::new(options.clone()), lost.clone());
+        let writer = std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || write(&receiver, files, &failures))?;
+        Ok(Self {
+            options,
+            sender: Some(sender),
+            writer: Some(writer),
+            lost,
+            strangers: Mutex::default(),
+            suppressed: AtomicU64::new(0),
+        })
+    }
+
+    /// Hands an entry to the writer; never waits.
+    pub(crate) fn record(&self, mut entry: AuditEntry) {
+        if entry.token.is_none() {
+            let mut quota = self
+                .strangers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if !quota.take(entry.at) {
+                self.suppressed.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        }
+        entry.suppressed = self.suppressed.swap(0, Ordering::Relaxed);
+        let Some(sender) = &self.sender else {
+            return;
+        };
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
+            sender.try_send(Message::Entry(Box::new(entry)))
+        {
+            self.lost.inc();
+        }
+    }
+
+    /// The newest entries that a filter takes, newest first; blocks on the disk.
+    pub(crate) fn read(&self, filter: &AuditFilter) -> std::io::Result<Vec<AuditEntry>> {
+        if let Some(sender) = &self.sender {
+            let (done, written) = sync_channel(1);
+            if sender.try_send(Message::Flush(done)).is_ok() {
+                // Entries that are not written in time are not in the answer.
+                let _ = written.recv_timeout(FLUSH_PATIENCE);
+            }
+        }
+        AuditFiles::new(self.options.clone()).read(filter)
+    }
+}
+
+impl Drop for AuditLog {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(writer) = self.writer.take() {
+            // A panic has been reported by the thread itself.
+            let _ = writer.join();
+        }
+    }
+}
+
+fn write(receiver: &Receiver<Message>, mut files: AuditFiles, lost: &Counter) {
+    let mut is_failing = false;
+    for message in receiver {
+        let entry = match message {
+            Message::Entry(entry) => entry,
+            Message::Flush(done) => {
+                // The query may have given up.
+                let _ = done.send(());
+                continue;
+            }
+        };
+        match files.append(&entry) {
+            Ok(()) => {
+                if is_failing {
+                    tracing::info!("the audit log is written again");
+                }
+                is_failing = false;
+            }
+            Err(error) => {
+                lost.inc();
+                if !is_failing {
+                    tracing::warn!(%error, "cannot write the audit log; requests go on without it");
+                }
+                is_failing = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

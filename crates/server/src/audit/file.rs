@@ -1,0 +1,131 @@
+//! The files of the audit log: appended to, rotated by size, read from the newest line back.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use super::{AuditEntry, AuditFilter, AuditOptions};
+
+/// The file that is written to.
+const CURRENT: &str = "audit.jsonl";
+
+pub(super) struct AuditFiles {
+    options: AuditOptions,
+    /// The file that is written to, with its size in bytes.
+    current: Option<(File, u64)>,
+}
+
+impl AuditFiles {
+    pub(super) fn new(options: AuditOptions) -> Self {
+        Self {
+            options,
+            current: None,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.options.directory.join(CURRENT)
+    }
+
+    /// Appends an entry.
+    pub(super) fn append(&mut self, entry: &AuditEntry) -> io::Result<()> {
+        let mut line = serde_json::to_vec(entry).expect("an entry holds only text and numbers");
+        line.push(b'\n');
+        if let Some((_, size)) = &self.current
+            && size + line.len() as u64 > self.options.file_bytes_max
+        {
+            self.rotate(entry)?;
+        }
+        let (file, size) = match &mut self.current {
+            Some(current) => current,
+            none => none.insert(self.options.open()?),
+        };
+        match file.write_all(&line) {
+            Ok(()) => *size += line.len() as u64,
+            Err(error) => {
+                // A torn line is cut off, so that the next entry begins on one of its own.
+                let _ = file.set_len(*size);
+                self.current = None;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the current file aside under the time of the entry that did not fit, and deletes the
+    /// oldest beyond the number that is kept.
+    fn rotate(&mut self, entry: &AuditEntry) -> io::Result<()> {
+        let aside = format!("audit-{:020}.jsonl", entry.at.as_micros().max(0));
+        fs::rename(self.path(), self.options.directory.join(aside))?;
+        self.current = None;
+        let kept = (self.options.files_max.max(1) - 1) as usize;
+        for old in self.rotated()?.into_iter().skip(kept) {
+            fs::remove_file(old)?;
+        }
+        Ok(())
+    }
+
+    /// The files that were put aside, newest first.
+    fn rotated(&self) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.options.directory)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            if name.is_some_and(|name| name.starts_with("audit-") && name.ends_with(".jsonl")) {
+                files.push(path);
+            }
+        }
+        files.sort_unstable();
+        files.reverse();
+        Ok(files)
+    }
+
+    /// The newest entries that a filter takes, newest first.
+    pub(super) fn read(&self, filter: &AuditFilter) -> io::Result<Vec<AuditEntry>> {
+        let mut found = Vec::new();
+        let rotated = match self.rotated() {
+            Ok(files) => files,
+            // Nothing has been written yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            Err(error) => return Err(error),
+        };
+        for path in std::iter::once(self.path()).chain(rotated) {
+            let text = match fs::read(&path) {
+                Ok(text) => text,
+                // It was rotated away meanwhile, or is not there yet.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let lines = text.rsplit(|byte| *byte == b'\n');
+            // A line that a crash has torn is no entry.
+            let entries = lines.filter_map(|line| serde_json::from_slice(line).ok());
+            for entry in entries {
+                if filter.takes(&entry) {
+                    found.push(entry);
+                }
+                if found.len() >= filter.limit {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl AuditOptions {
+    fn open(&self) -> io::Result<(File, u64)> {
+        let mut builder = DirBuilder::new();
+        builder
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.directory)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(self.directory.join(CURRENT))?;
+        let size = file.metadata()?.len();
+        Ok((file, size))
+    }
+}
