@@ -19,7 +19,7 @@ use crate::config::ViewsConfig;
 use crate::error::ViewsError;
 use crate::metrics::Metrics;
 use crate::model::{
-    Alteration, Explanation, Mode, NewView, RefreshReport, State, Verification, ViewName,
+    Alteration, Explanation, Grants, Mode, NewView, RefreshReport, State, Verification, ViewName,
     ViewReport,
 };
 use crate::store::refresh::{Besides, Compares};
@@ -340,7 +340,7 @@ impl Views {
         check_schedule(mode, schedule)?;
         let is_resumed = mode == Mode::Immediate && alteration.is_active == Some(true);
         if before != mode && [before, mode].contains(&Mode::Immediate) || is_resumed {
-            return self.remake(found, Some(&alteration)).await;
+            return self.remake(found, Some(&alteration), Grants::Nothing).await;
         }
         let client = &mut found.session.client;
         if let Some(mode) = alteration.mode {
@@ -354,21 +354,22 @@ impl Views {
     ///
     /// # Errors
     /// Those of [`Self::create`] and [`Self::show`].
-    pub async fn repair(&self, at: &Address) -> Result<ViewReport, ViewsError> {
+    pub async fn repair(&self, at: &Address, grants: Grants) -> Result<ViewReport, ViewsError> {
         let found = self.find(at).await?;
-        self.remake(found, None).await
+        self.remake(found, None, grants).await
     }
 
     async fn remake(
         &self,
         mut found: Found,
         alteration: Option<&Alteration>,
+        grants: Grants,
     ) -> Result<ViewReport, ViewsError> {
         found.keeper.settle(&mut found.session.client).await?;
         let recording = self.inner.shared.config.recording();
         let client = &mut found.session.client;
         let bounds = (recording, found.keeper.patience());
-        repair::repair(client, &found.record, alteration, bounds).await?;
+        repair::repair(client, &found.record, alteration, grants, bounds).await?;
         found.keeper.unload(found.record.id);
         found.keeper.forget_costs(found.record.id);
         found.record = registry::record_of(&found.session.client, found.record.id).await?;

@@ -211,8 +211,19 @@ pub struct NewView {
     pub indexes: Vec<Vec<String>>,
     /// The role that it is of, whose rights its query has; none: the one that Egret connects as.
     pub owner: Option<String>,
+    /// What `egret_views` may be given to read what the query reads.
+    pub grants: Grants,
     /// What is kept of its changes.
     pub following: Following,
+}
+
+/// Whether role `egret_views`, which views without a named owner have the rights of, is given rights that it lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grants {
+    /// It is given SELECT on what a query reads: an administrator makes the view.
+    Reads,
+    /// It is given nothing, and a query that reads more than it may is refused.
+    Nothing,
 }
 
 /// What is kept of the changes of a view, for those who follow it.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRef, FromRequestParts, State};
 use egret_base::Clock;
-use egret_views::model::ViewName;
+use egret_views::model::{Grants, ViewName};
 use egret_views::{Address, Views, ViewsError};
 use http::StatusCode;
 use http::request::Parts as RequestParts;
@@ -192,10 +192,20 @@ async fn list_views(
     }))
 }
 
+/// What `egret_views` is given for a view of this caller: what users' tables hold is an administrator's to show.
+fn grants_of(caller: &Caller) -> Grants {
+    if caller.may(ADMIN) {
+        Grants::Reads
+    } else {
+        Grants::Nothing
+    }
+}
+
 /// Make a view
 ///
 /// Answered when it is filled; it is made even if the caller does not wait. Its query has the rights of its owner; to name
-/// one takes an admin.
+/// one takes an admin. Where none is named, and `egret_views` is not granted SELECT on what the query reads, that takes an
+/// admin too.
 #[utoipa::path(post, path = "/v1/views", operation_id = "createView", tag = "views",
     extensions(("x-egret-parts" = json!(true)), ("x-egret-lasting" = json!(true))), security(("token" = ["views:write"])),
     request_body = ViewRequest,
@@ -221,7 +231,7 @@ async fn create_view(
     if let Some(queue) = &request.on_change_enqueue {
         rights::require(&caller, queue, rights::PRODUCE)?;
     }
-    let (database, view) = request.into_view();
+    let (database, view) = request.into_view(grants_of(&caller));
     tracing::info!(token = caller.token_id(), view = %view.name, database, "a view is to be made");
     let views = door.views.clone();
     let made = finished(async move { views.create(database.as_deref(), view).await }).await?;
@@ -465,11 +475,11 @@ async fn verify_view(
     ))]
 async fn repair_view(
     State(door): State<Door>,
-    _: Member,
+    Member(caller): Member,
     At(at): At,
     _: Option<Json<Nothing>>,
 ) -> Result<Json<View>, Problem> {
-    let views = door.views.clone();
-    let repaired = finished(async move { views.repair(&at).await });
+    let (views, grants) = (door.views.clone(), grants_of(&caller));
+    let repaired = finished(async move { views.repair(&at, grants).await });
     Ok(Json(View::of(repaired.await?, door.clock.now())))
 }

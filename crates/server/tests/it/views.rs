@@ -365,6 +365,12 @@ async fn who_may_what() {
         refused["detail"].as_str().unwrap().contains("admin"),
         "{refused}"
     );
+    let refused = ask(&writer, Method::POST, view.clone()).await;
+    problem(refused, 403, "view_right_missing").await;
+    let mut other = view.clone();
+    other["name"] = json!("of_an_admin");
+    let admin = rig.house.token(&["admin"], None);
+    assert_eq!(ask(&admin, Method::POST, other).await.status(), 201);
     assert_eq!(ask(&writer, Method::POST, view).await.status(), 201);
     let stranger = TokenRequest {
         name: "test".to_owned(),

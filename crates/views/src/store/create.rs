@@ -73,7 +73,13 @@ pub async fn create(
     }
     let record = registry::record_of(&transaction, id).await?;
     if record.is_of_another {
-        rights::check_select(&transaction, &record.owner, &built, &described).await?;
+        rights::check_select(
+            &transaction,
+            &record.owner,
+            (&built, &described),
+            view.grants,
+        )
+        .await?;
     }
     let reads = capture(&transaction, &record, &built, (&described, recording)).await?;
     show(&mut transaction, &record, &built).await?;

@@ -6,6 +6,7 @@ use egret_postgres::tokio_postgres::{self, Transaction};
 
 use super::rights;
 use crate::error::ViewsError;
+use crate::model::Grants;
 
 /// The name of the view that a query is made into for a moment.
 const PROBE: &str = "egret_probe";
@@ -39,7 +40,7 @@ pub async fn probe(transaction: &Transaction<'_>, sql: &str) -> Result<u32, View
     let before = format!("CREATE TEMPORARY VIEW {PROBE} AS ");
     let statement = format!("{before}{sql}\n");
     let created = if rights::runs_as_views(transaction).await? {
-        rights::grant_reads(transaction, &[]).await?;
+        rights::grant_reads(transaction, &[], Grants::Nothing).await?;
         // To prepare it looks whether it is one statement, and does nothing else.
         match transaction.prepare(&statement).await {
             Ok(_) => transaction.execute(rights::PROBE, &[&statement]).await,

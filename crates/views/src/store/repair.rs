@@ -12,7 +12,7 @@ use super::tell::{self, Reset};
 use super::{immediate, remove, rights};
 use crate::core::capture::Recording;
 use crate::error::ViewsError;
-use crate::model::{Alteration, State};
+use crate::model::{Alteration, Grants, State};
 
 /// Repairs a view: it is empty until it is refreshed. Where it is altered instead, it shows what it did until then. Where its
 /// columns are what they were, it stays the same view, with its grants and with what depends on it.
@@ -23,10 +23,11 @@ pub async fn repair(
     client: &mut Client,
     record: &Record,
     alteration: Option<&Alteration>,
+    grants: Grants,
     (recording, mut patience): (Recording, Patience),
 ) -> Result<(), ViewsError> {
     loop {
-        match try_to_repair(client, record, alteration, recording).await {
+        match try_to_repair(client, record, (alteration, grants), recording).await {
             Err(error) if patience.has_more_for(&error).await => {}
             repaired => return repaired,
         }
@@ -36,7 +37,7 @@ pub async fn repair(
 async fn try_to_repair(
     client: &mut Client,
     record: &Record,
-    alteration: Option<&Alteration>,
+    (alteration, grants): (Option<&Alteration>, Grants),
     recording: Recording,
 ) -> Result<(), ViewsError> {
     let mut transaction = client.transaction().await?;
@@ -72,7 +73,7 @@ async fn try_to_repair(
     let (id, shape) = (record.id, built.shape());
     registry::renew(&transaction, id, &described, &shape, stays_suspended).await?;
     if record.is_of_another {
-        rights::check_select(&transaction, &record.owner, &built, &described).await?;
+        rights::check_select(&transaction, &record.owner, (&built, &described), grants).await?;
     }
     let reads = capture(&transaction, record, &built, (&described, recording)).await?;
     if is_made_anew {

@@ -16,7 +16,7 @@ use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
-use crate::model::State;
+use crate::model::{Grants, State};
 
 /// The role of views whose maker names no other, where Egret connects as a superuser: see `install/role.sql`.
 pub const VIEWS_ROLE: &str = "egret_views";
@@ -63,20 +63,30 @@ pub async fn owner_of_new(
 /// Gives [`VIEWS_ROLE`] what it lacks to read relations, and to look for names.
 ///
 /// # Errors
-/// What the server says.
+/// [`ViewsError::Right`] where it may be given nothing and lacks SELECT on one of them; what the server says.
 pub async fn grant_reads(
     transaction: &impl GenericClient,
     relations: &[u32],
+    grants: Grants,
 ) -> Result<(), ViewsError> {
     let sql = include_str!("sql/missing_rights.sql");
     let missing = transaction.query(sql, &[&VIEWS_ROLE, &relations]).await?;
     if missing.is_empty() {
         return Ok(());
     }
+    let unread = missing
+        .iter()
+        .find_map(|row| Some((row, row.get::<_, Option<String>>("relation")?)));
+    if let Some((row, relation)) = unread.filter(|_| grants == Grants::Nothing) {
+        return Err(ViewsError::Right {
+            what: format!("`{VIEWS_ROLE}` may not read {relation}, and this takes an admin"),
+            grant: row.get("statement"),
+        });
+    }
     let lock = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
     transaction.query_one(lock, &[&RIGHTS_KEY]).await?;
     for row in transaction.query(sql, &[&VIEWS_ROLE, &relations]).await? {
-        transaction.batch_execute(row.get(0)).await?;
+        transaction.batch_execute(row.get("statement")).await?;
     }
     Ok(())
 }
@@ -140,7 +150,7 @@ async fn change_owner(
 ) -> Result<(), ViewsError> {
     let sql = "UPDATE egret.view SET owner = $2::text WHERE id = $1";
     transaction.execute(sql, &[&view, &VIEWS_ROLE]).await?;
-    grant_reads(transaction, reads).await?;
+    grant_reads(transaction, reads, Grants::Reads).await?;
     give_to_views_role(transaction, view).await
 }
 
@@ -305,13 +315,13 @@ pub async fn check_trigger(
 pub async fn check_select(
     transaction: &Transaction<'_>,
     owner: &str,
-    built: &Built,
-    described: &Described,
+    (built, described): (&Built, &Described),
+    grants: Grants,
 ) -> Result<(), ViewsError> {
     if owner == VIEWS_ROLE {
         let tables = described.tables.iter().map(|table| table.oid);
         let reads: Vec<u32> = tables.chain(described.inlined.iter().copied()).collect();
-        return grant_reads(transaction, &reads).await;
+        return grant_reads(transaction, &reads, grants).await;
     }
     for (at, table) in described.tables.iter().enumerate() {
         let columns = built.columns_of(Source::Table(at));

@@ -22,7 +22,7 @@ use egret_base::{Coded, SystemClock};
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
-use egret_views::model::{Alteration, Following, Mode, NewView, Schedule, State};
+use egret_views::model::{Alteration, Following, Grants, Mode, NewView, Schedule, State};
 use egret_views::{Address, Options, Views, ViewsConfig, ViewsError};
 use prometheus_client::registry::Registry;
 
@@ -116,6 +116,7 @@ pub fn view(name: &str, query: &str) -> NewView {
         schedule: Some(Schedule::Manual),
         indexes: Vec::new(),
         owner: None,
+        grants: Grants::Reads,
         following: Following::default(),
     }
 }
@@ -268,7 +269,7 @@ async fn what_fails_keeps_its_last_rows_and_says_why() {
     );
     rig.run("UPDATE t SET v = 5 WHERE id = 1; INSERT INTO t VALUES (200, 1, 1)")
         .await;
-    rig.views.repair(&at("ratio")).await.unwrap();
+    rig.views.repair(&at("ratio"), Grants::Reads).await.unwrap();
     rig.verify(&["ratio", "all_of_it"]).await;
     let outcomes = rig.views.history(&at("ratio"), 100).await.unwrap();
     assert!(

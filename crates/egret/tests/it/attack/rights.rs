@@ -17,6 +17,9 @@ fn prepare(place: &Place, url: &str) {
     let accounts = "CREATE TABLE public.accounts (id int PRIMARY KEY, balance int);
         INSERT INTO public.accounts VALUES (1, 10), (2, 20)";
     place.psql(url, accounts).unwrap();
+    // The attacker opens its own tables, so that no view over them is refused for want of a right.
+    let grant = "GRANT SELECT ON ALL TABLES IN SCHEMA mallory TO egret_views";
+    place.psql(url, grant).unwrap();
 }
 
 /// An embedded server with a database of its own for the attacks.
@@ -129,15 +132,17 @@ fn a_token_for_views_reads_no_secrets() {
         .unwrap();
     place.json(&["queue", "outbox", "install", "--database", "shop"]);
     let token = views_token(&place);
-    let (status, answer) = attempt(
-        &place,
-        &token,
-        (
-            "total",
-            "SELECT sum(balance) AS total FROM accounts",
-            "auto",
-        ),
+    let total = (
+        "total",
+        "SELECT sum(balance) AS total FROM accounts",
+        "auto",
     );
+    let (status, answer) = attempt(&place, &token, total);
+    assert_eq!(status, 403, "{answer}");
+    let grant = "GRANT SELECT ON public.accounts TO egret_views";
+    assert!(answer.contains(grant), "{answer}");
+    place.psql(&url, grant).unwrap();
+    let (status, answer) = attempt(&place, &token, total);
     assert!(status < 300, "{answer}");
     for (at, query) in [
         "SELECT rolname::text AS r, rolpassword AS p FROM pg_authid",
@@ -206,6 +211,17 @@ fn the_role_of_views_is_no_superuser_and_nobodys_login() {
         told.contains("permission denied") || told.contains("may not read"),
         "{told}"
     );
+    let token = views_token(&place);
+    let again = ("again", "SELECT id FROM accounts", "auto");
+    assert_eq!(attempt(&place, &token, again).0, 403);
+    let repaired = request(
+        &place,
+        "POST",
+        "/v1/views/full/repair?database=shop",
+        &token,
+        &json!({}),
+    );
+    assert_eq!(repaired.0, 403, "{}", repaired.1);
     server.stop(Signal::TERM);
 }
 

@@ -1,7 +1,7 @@
 //! What callers ask of views, as JSON.
 
 use egret_base::settings::{Span, Value};
-use egret_views::model::{Alteration, Following, Mode, NewView, Schedule, ViewName};
+use egret_views::model::{Alteration, Following, Grants, Mode, NewView, Schedule, ViewName};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 use utoipa::openapi::Object;
@@ -50,7 +50,7 @@ pub(super) struct ViewRequest {
 
 impl ViewRequest {
     /// The database, and what the engine is asked to make there.
-    pub(super) fn into_view(self) -> (Option<String>, NewView) {
+    pub(super) fn into_view(self, grants: Grants) -> (Option<String>, NewView) {
         let view = NewView {
             name: self.name,
             query: self.query,
@@ -58,6 +58,7 @@ impl ViewRequest {
             schedule: self.schedule,
             indexes: self.indexes,
             owner: self.owner,
+            grants,
             following: Following {
                 kept: self.keep_changes,
                 queue: self.on_change_enqueue,

@@ -340,7 +340,7 @@ async fn a_view_that_is_made_anew_is_read_anew() {
         let mut follower = follow(&rig, "plain", None).await.unwrap();
         let (mut mirror, _) = Mirror::read(&rig, "plain").await;
         rig.run("UPDATE t SET v = v + 1 WHERE id = 1").await;
-        rig.views.repair(&at("plain")).await.unwrap();
+        rig.views.repair(&at("plain"), Grants::Reads).await.unwrap();
         mirror.catch_up(&rig, &mut follower, "plain").await;
         assert_eq!(mirror.resets, ["repaired"]);
         // What is only computed anew is told as what it comes to.
