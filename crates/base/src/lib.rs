@@ -1,11 +1,12 @@
 //! What every layer of Egret shares: ids, clock, entropy, the error contract, named limits,
 //! settings with provenance, the number of parts that data is split into, the bytes of records,
-//! files that survive a crash, cron expressions, and the start/ready/stop contract.
+//! files that survive a crash, faults that last, cron expressions, and the start/ready/stop contract.
 //!
 //! Nothing here knows tokio, SQL, HTTP or any engine.
 
 pub mod clock;
 pub mod codec;
+pub mod condition;
 pub mod durable;
 pub mod entropy;
 pub mod error;
@@ -20,6 +21,7 @@ pub mod task;
 mod value;
 
 pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Timestamp};
+pub use condition::Condition;
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use error::{Coded, Kind};
 pub use limit::{Limit, LimitExceeded};

@@ -2,9 +2,13 @@
 //!
 //! Runtime-free: the futures are plain `std` futures, polled by whoever wires the services.
 
+mod failed;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+
+pub use failed::{FailedPart, Failures, hide_directory};
 
 /// A boxed future, as the methods of [`Service`] return it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -17,6 +21,8 @@ pub struct StartError {
     pub service: &'static str,
     /// What failed and what to do.
     pub message: String,
+    /// Whether nothing else may start either: a setting cannot be used, a port or a lock is taken.
+    pub is_fatal: bool,
 }
 
 /// Whether a service can do its work at this moment.
@@ -26,6 +32,8 @@ pub enum Readiness {
     Ready,
     /// It cannot; the text says why, for `/readyz`.
     NotReady(String),
+    /// It could not start, and will not before Egret is started again; the text says why.
+    Failed(String),
 }
 
 /// Something that is started once, can be asked whether it is ready, and is stopped once.
@@ -39,6 +47,11 @@ pub trait Service: Send + Sync {
     /// Whether it can do its work now; must not block.
     fn ready(&self) -> Readiness;
 
+    /// The pieces of the service that do not work while the others do; must not block.
+    fn failed_parts(&self) -> Vec<FailedPart> {
+        Vec::new()
+    }
+
     /// Stops the service and everything it started. Safe to call when it never started.
     fn stop(&self) -> BoxFuture<'_, ()>;
 }
@@ -50,48 +63,116 @@ pub trait Service: Send + Sync {
 #[derive(Default, Clone)]
 pub struct Stack {
     services: Vec<Placed>,
+    failures: Failures,
 }
 
 #[derive(Clone)]
 struct Placed {
     service: Arc<dyn Service>,
     eager: bool,
+    /// The service without which this one cannot start.
+    needs: Option<&'static str>,
 }
 
 impl Stack {
+    /// No services yet; those that cannot start will be noted in `failures`.
+    pub fn noting(failures: Failures) -> Self {
+        Self {
+            services: Vec::new(),
+            failures,
+        }
+    }
+
     /// Adds a service that depends only on those added before it.
     pub fn push(&mut self, service: Arc<dyn Service>) {
-        let eager = false;
-        self.services.push(Placed { service, eager });
+        self.services.push(Placed {
+            service,
+            eager: false,
+            needs: None,
+        });
+    }
+
+    /// Adds a service that is not started when the service `needs`, added before it, could not start.
+    pub fn push_needing(&mut self, service: Arc<dyn Service>, needs: &'static str) {
+        self.services.push(Placed {
+            service,
+            eager: false,
+            needs: Some(needs),
+        });
     }
 
     /// Adds a service that is started before those that are not eager, and stopped before those added
     /// before it.
     pub fn push_eager(&mut self, service: Arc<dyn Service>) {
-        let eager = true;
-        self.services.push(Placed { service, eager });
+        self.services.push(Placed {
+            service,
+            eager: true,
+            needs: None,
+        });
     }
 
-    /// Starts every service in order. When one fails, those already started are stopped again.
+    /// Adds a service like [`Stack::push_eager`] that is not started when the service `needs` could not start.
+    pub fn push_eager_needing(&mut self, service: Arc<dyn Service>, needs: &'static str) {
+        self.services.push(Placed {
+            service,
+            eager: true,
+            needs: Some(needs),
+        });
+    }
+
+    /// Starts every service in order. One that fails is noted and the others go on, but for those that need it.
+    /// A fatal failure stops again what had started.
     ///
     /// # Errors
-    /// The first service's [`StartError`].
+    /// The first fatal [`StartError`].
     pub async fn start(&self) -> Result<(), StartError> {
         let places = 0..self.services.len();
         let (eager, rest): (Vec<usize>, Vec<usize>) =
             places.partition(|place| self.services[*place].eager);
         let mut started: Vec<usize> = Vec::with_capacity(self.services.len());
         for place in eager.into_iter().chain(rest) {
-            if let Err(error) = self.services[place].service.start().await {
-                started.sort_unstable();
-                for place in started.into_iter().rev() {
-                    self.services[place].service.stop().await;
-                }
-                return Err(error);
+            let placed = &self.services[place];
+            if self.failures.reason(placed.service.name()).is_some() {
+                // It was noted before that it cannot start.
+                continue;
             }
-            started.push(place);
+            let missing = placed
+                .needs
+                .filter(|needed| self.failures.reason(needed).is_some());
+            if let Some(missing) = missing {
+                let reason = format!("it needs {missing}, which could not start");
+                self.failures.note(placed.service.name(), reason);
+                continue;
+            }
+            match placed.service.start().await {
+                Ok(()) => started.push(place),
+                Err(error) if error.is_fatal => {
+                    started.sort_unstable();
+                    for place in started.into_iter().rev() {
+                        self.services[place].service.stop().await;
+                    }
+                    return Err(error);
+                }
+                Err(error) => self.failures.note(error.service, error.message),
+            }
         }
         Ok(())
+    }
+
+    /// The services that could not start.
+    pub fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
+    /// Everything that does not work: services that could not start, and pieces of those that did.
+    pub fn failed_parts(&self) -> Vec<FailedPart> {
+        let mut parts = self.failures.parts();
+        for placed in &self.services {
+            if self.failures.reason(placed.service.name()).is_none() {
+                parts.extend(placed.service.failed_parts());
+            }
+        }
+        parts
     }
 
     /// Stops every service in reverse order.
@@ -111,7 +192,14 @@ impl Stack {
     pub fn readiness(&self) -> Vec<(&'static str, Readiness)> {
         self.services
             .iter()
-            .map(|placed| (placed.service.name(), placed.service.ready()))
+            .map(|placed| {
+                let name = placed.service.name();
+                let readiness = match self.failures.reason(name) {
+                    Some(reason) => Readiness::Failed(reason),
+                    None => placed.service.ready(),
+                };
+                (name, readiness)
+            })
             .collect()
     }
 }

@@ -54,22 +54,14 @@ pub fn count(directory: &Path, name: &str, asked: u32) -> Result<usize, PartsErr
             source,
         }
     };
-    let text = match std::fs::read_to_string(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let count = match asked {
-                0 => suitable(),
-                asked => asked as usize,
-            };
-            let text = format!("{count}\n");
-            durable::write_file(&path, text.as_bytes(), 0o600).map_err(io("writing"))?;
-            return Ok(count);
-        }
-        text => text.map_err(io("reading"))?,
+    let Some(known) = stored_count(directory, name).map_err(io("reading"))? else {
+        let count = match asked {
+            0 => suitable(),
+            asked => asked as usize,
+        };
+        write_count(directory, name, count).map_err(io("writing"))?;
+        return Ok(count);
     };
-    let known: usize = text
-        .trim()
-        .parse()
-        .map_err(|_| PartsError::Invalid(format!("{} does not hold a number", path.display())))?;
     if asked != 0 && asked as usize != known {
         return Err(PartsError::Invalid(format!(
             "it is {asked}, but {} was made with {known}: leave it at 0, or use another data directory",
@@ -77,6 +69,49 @@ pub fn count(directory: &Path, name: &str, asked: u32) -> Result<usize, PartsErr
         )));
     }
     Ok(known)
+}
+
+/// The number of parts that the file `name` holds, if it is there.
+///
+/// # Errors
+/// `InvalidData` when it holds no number from 1 to [`PARTS_MAX`], or what the system says.
+pub fn stored_count(directory: &Path, name: &str) -> io::Result<Option<usize>> {
+    let bytes = match std::fs::read(directory.join(name)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        bytes => bytes?,
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let count = text.trim().parse::<usize>().ok();
+    let count = count.filter(|count| (1..=PARTS_MAX as usize).contains(count));
+    let damaged = || io::Error::new(ErrorKind::InvalidData, "it does not hold a number of parts");
+    count.map(Some).ok_or_else(damaged)
+}
+
+/// Writes the number of parts to the file `name`, durably.
+///
+/// # Errors
+/// What the system says.
+pub fn write_count(directory: &Path, name: &str, count: usize) -> io::Result<()> {
+    durable::write_file(
+        &directory.join(name),
+        format!("{count}\n").as_bytes(),
+        0o600,
+    )
+}
+
+/// The number of parts as the directory itself shows it: by the directories of parts, and the parts that are known to
+/// have been there.
+///
+/// # Errors
+/// What the system says.
+pub fn shown_count(directory: &Path) -> io::Result<usize> {
+    let known = KnownParts::read(directory)?;
+    let is_there = |name: &str| directory.join(name).is_dir() || known.number(name).is_some();
+    let numbers = 0..PARTS_MAX as usize;
+    let last = numbers
+        .rev()
+        .find(|number| is_there(&format!("{number:03}")));
+    Ok(last.map_or(0, |last| last + 1))
 }
 
 fn suitable() -> usize {
@@ -112,7 +147,7 @@ mod tests {
         std::fs::write(directory.join("shards"), "many").expect("it is written");
         assert_eq!(
             said(directory, 0),
-            "DIRECTORY/shards does not hold a number"
+            "reading DIRECTORY/shards: it does not hold a number of parts"
         );
     }
 

@@ -32,6 +32,7 @@ impl Service for Branches {
         Box::pin(async move {
             self.inner.start().await.map_err(|error| StartError {
                 service: "branches",
+                is_fatal: false,
                 message: egret_base::error::chain(&error),
             })
         })
@@ -299,6 +300,7 @@ impl Service for VolumeService {
             }
             image::mount(&self.image, &self.root).map_err(|error| StartError {
                 service: "volume",
+                is_fatal: false,
                 message: error.to_string(),
             })
         })

@@ -104,6 +104,10 @@ pub(crate) struct Status {
     pub(crate) version: String,
     pub(crate) uptime_ms: u64,
     pub(crate) services: Vec<Service>,
+    #[serde(default)]
+    pub(crate) failed: Vec<Failed>,
+    #[serde(default)]
+    pub(crate) conditions: Vec<Condition>,
     pub(crate) postgres: Option<Postgres>,
     pub(crate) volume: Option<Section<Volume>>,
     pub(crate) proxy: Option<Proxy>,
@@ -153,6 +157,22 @@ pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) ready: bool,
     pub(crate) reason: Option<String>,
+}
+
+/// A part that does not work while the others do.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Failed {
+    pub(crate) part: String,
+    pub(crate) reason: String,
+    pub(crate) remedy: String,
+}
+
+/// A fault that lasts and is tried again.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Condition {
+    pub(crate) name: String,
+    pub(crate) subject: String,
+    pub(crate) reason: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -193,6 +193,14 @@ pub enum Command {
         #[arg(long)]
         force: bool,
     },
+    /// Show what of the data is damaged or missing and what mending it would lose; do it with --yes
+    Repair {
+        /// The part, such as queue/001 [default: all that need it]
+        part: Option<String>,
+        /// Do it; the files as they are stay beside the mended ones
+        #[arg(long)]
+        yes: bool,
+    },
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -13,6 +13,7 @@ mod external;
 mod pool;
 mod query;
 mod queue;
+mod repair;
 mod series;
 mod status;
 mod token;
@@ -104,6 +105,7 @@ async fn dispatch(
         Command::Uninstall {
             database, force, ..
         } => uninstall::by_server(database, force, &connect()?, output).await,
+        Command::Repair { part, yes } => repair::run(part.as_deref(), yes, configuration, output),
         Command::Status => status::show(&connect()?, output).await,
         Command::Branch(command) => branch::run(command, &connect()?, output)
             .await

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use egret_base::lifecycle::Stack;
+use egret_base::lifecycle::{FailedPart, Failures, Stack};
 use egret_base::{Clock, Entropy, SystemEntropy};
 use egret_branches::Branches;
 use egret_postgres::{EmbeddedServer, PostgresConfig};
@@ -75,6 +75,7 @@ impl Egret {
         let home = Home::open(configuration.data_dir()?)?;
         let clock = Arc::new(clock::open(&home.clock(), &configuration.section()?));
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
+        home.warn_of_missing_state()?;
         home.mend_state(clock.now())?;
         let postgres: PostgresConfig = configuration.section()?;
         let parts = parts::Parts::new(configuration, clock, entropy)?;
@@ -82,16 +83,18 @@ impl Egret {
             Some(_) => parts::Doors::Server,
             None => parts::Doors::ServerAndProxy,
         })?;
-        let mut stack = Stack::default();
+        let mut stack = empty_stack(&home)?;
         stack.push_eager(Arc::new(parts.clock_service()));
         let queues = parts.queues(&home, configuration.section()?);
+        queues.check_settings()?;
         stack.push_eager(Arc::new(queues.clone()));
         let series = parts.series(&home, configuration.section()?);
+        series.check_settings()?;
         stack.push_eager(Arc::new(series.clone()));
         let found = parts.underneath(configuration, &home, postgres, &mut stack);
         let (underneath, told) = found.await?;
         let outbox = parts.outbox(&queues, &underneath);
-        stack.push(Arc::new(outbox.clone()));
+        stack.push_needing(Arc::new(outbox.clone()), "queue");
         let views = parts.views(configuration.section()?, &underneath, &queues);
         stack.push(Arc::new(views.clone()));
         let documents = parts.documents(configuration.section()?, &underneath, &queues);
@@ -117,6 +120,7 @@ impl Egret {
                 return Err(error);
             }
         };
+        note_start(&home, &stack, embedded.is_some());
         Ok(Self {
             greeting: Greeting {
                 url: configuration.address()?.url.to_string(),
@@ -140,6 +144,7 @@ impl Egret {
     /// Does the same and tells the name of each part before.
     pub async fn stop_telling(self, stopping: impl FnMut(&'static str)) {
         self.stack.stop_telling(stopping).await;
+        self.home.take_reserve();
     }
 }
 
@@ -309,8 +314,30 @@ pub(crate) async fn start(
     Ok(Some((egret, signals)))
 }
 
+/// A stack without services, in which engines whose files are gone have failed already.
+fn empty_stack(home: &Home) -> anyhow::Result<Stack> {
+    let stack = Stack::noting(Failures::of_files_in(home.data_dir()));
+    for (part, reason) in home.missing_engines()? {
+        stack.failures().note(part, reason);
+    }
+    Ok(stack)
+}
+
+/// Keeps for the next start what there is now, and logs what could not start.
+fn note_start(home: &Home, stack: &Stack, has_postgres: bool) {
+    if let Err(error) = home.note_present(stack.failures(), has_postgres) {
+        tracing::warn!("{error:#}");
+    }
+    home.take_reserve();
+    for failed in stack.failures().parts() {
+        let FailedPart { part, reason, .. } = failed;
+        tracing::error!(part, reason, "a part could not start; the others serve");
+    }
+}
+
 fn greet(egret: &Egret, output: Output) -> anyhow::Result<()> {
     let greeting = &egret.greeting;
+    let failed = egret.stack.failed_parts();
     let token_file = egret.home.admin_token();
     // Standard output of a service is its journal, which others may read.
     let is_seen_by_a_person = std::io::stdout().is_terminal();
@@ -326,10 +353,26 @@ fn greet(egret: &Egret, output: Output) -> anyhow::Result<()> {
             "data_dir": egret.home.data_dir(),
             "admin_token": shown_token,
             "admin_token_file": token_file,
+            "failed": failed.iter().map(|failed| &failed.part).collect::<Vec<_>>(),
         });
         return Ok(output.json(&answer)?);
     }
-    let mut text = format!("egret is ready\n  API and docs  {}docs\n", greeting.url);
+    let state = if failed.is_empty() {
+        "is ready"
+    } else {
+        "serves, but not all of it"
+    };
+    let mut text = format!("egret {state}\n  API and docs  {}docs\n", greeting.url);
+    for FailedPart {
+        part,
+        reason,
+        remedy,
+    } in &failed
+    {
+        text.push_str(&format!(
+            "  failed        {part}: {reason}\n                {remedy}\n"
+        ));
+    }
     if let Some(proxy) = &greeting.proxy {
         text.push_str(&format!("  proxy         {proxy}\n"));
     }

@@ -91,6 +91,12 @@ pub trait DiskFile: Send + Sync + 'static {
     /// # Errors
     /// What the system says.
     fn size_bytes(&self) -> io::Result<u64>;
+
+    /// Whether the file can also be reached by another name, so that what is written to it changes there too.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn has_other_names(&self) -> io::Result<bool>;
 }
 
 /// How much is written at once where zeros are.

@@ -2,13 +2,14 @@
 
 mod append;
 mod compact;
-mod end;
+pub(crate) mod end;
 mod handles;
-mod keeper;
+pub(crate) mod keeper;
 mod open;
 mod read;
 mod recent;
 mod recover;
+pub(crate) mod salvage;
 mod scan;
 mod segment;
 mod tail;

@@ -13,6 +13,7 @@ mod format;
 pub mod group;
 mod inbox;
 mod log;
+pub mod repair;
 mod seq;
 pub mod simulated;
 

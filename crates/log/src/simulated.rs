@@ -459,6 +459,10 @@ impl DiskFile for SimulatedFile {
         Ok(())
     }
 
+    fn has_other_names(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
     fn size_bytes(&self) -> io::Result<u64> {
         let world = self.world()?;
         Ok(world

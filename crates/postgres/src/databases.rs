@@ -86,7 +86,9 @@ impl Databases {
     pub fn readiness(&self) -> Readiness {
         match (self.readiness)() {
             Readiness::Ready => Readiness::Ready,
-            Readiness::NotReady(reason) => Readiness::NotReady(format!("PostgreSQL: {reason}")),
+            Readiness::NotReady(reason) | Readiness::Failed(reason) => {
+                Readiness::NotReady(format!("PostgreSQL: {reason}"))
+            }
         }
     }
 

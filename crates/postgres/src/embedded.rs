@@ -185,6 +185,7 @@ impl Service for EmbeddedServer {
         Box::pin(async move {
             self.start_once().await.map_err(|error| StartError {
                 service: "postgres",
+                is_fatal: false,
                 message: egret_base::error::chain(&error),
             })
         })

@@ -51,14 +51,36 @@ impl Service for ManagedServer {
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
-            let lock = ManagedLock::acquire(&self.connection).await;
-            let lock = lock.map_err(|error| StartError {
-                service: "postgres",
-                message: error.to_string(),
-            })?;
-            self.state.send_replace(Readiness::Ready);
+            let lock = match ManagedLock::acquire(&self.connection).await {
+                Err(error @ PostgresError::ManagedElsewhere { .. }) => {
+                    return Err(StartError {
+                        service: "postgres",
+                        is_fatal: true,
+                        message: error.to_string(),
+                    });
+                }
+                Ok(lock) => {
+                    self.state.send_replace(Readiness::Ready);
+                    Some(lock)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the server cannot be reached: trying again until it can");
+                    self.state
+                        .send_replace(Readiness::NotReady(error.to_string()));
+                    None
+                }
+            };
             let (connection, state) = (self.connection.clone(), self.state.clone());
             self.set_task(Some(tokio::spawn(async move {
+                let lock = match lock {
+                    Some(lock) => lock,
+                    None => {
+                        let lock = take_again(&connection, &state).await;
+                        tracing::info!("the server is reached, and its lock is taken");
+                        state.send_replace(Readiness::Ready);
+                        lock
+                    }
+                };
                 keep(lock, &connection, &state).await;
             })));
             Ok(())

@@ -168,12 +168,12 @@ pub enum QueueError {
     /// PostgreSQL failed, of which only outboxes have need.
     #[error(transparent)]
     Postgres(#[from] Arc<PostgresError>),
-    /// A partition could not be started with what is on disk.
-    #[error("partition {partition} of the queue could not start, the others serve: {reason}")]
+    /// A partition could not be started with what is on disk, or cannot go on with it.
+    #[error("partition {partition} of the queue does not work, the others serve: {reason}")]
     PartitionUnusable {
         /// Which one.
         partition: usize,
-        /// What is wrong.
+        /// What is wrong; files are named by their paths in the data directory.
         reason: String,
     },
     /// A partition has ended by an error of Egret.
@@ -187,6 +187,18 @@ pub enum QueueError {
     /// The engine is not running.
     #[error("egret is stopping: try again when it has started")]
     Stopping,
+}
+
+impl QueueError {
+    /// The partition that has failed, where that is the error.
+    pub(crate) fn failed_partition(&self) -> Option<usize> {
+        match self {
+            Self::PartitionUnusable { partition, .. } | Self::PartitionFailed { partition } => {
+                Some(*partition)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Coded for QueueError {

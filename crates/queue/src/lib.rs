@@ -9,6 +9,7 @@ pub mod core;
 pub mod error;
 mod metrics;
 pub mod model;
+pub mod repair;
 mod store;
 mod worker;
 

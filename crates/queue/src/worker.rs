@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use egret_base::durable;
-use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
 use egret_base::parts::{self, KnownParts, PartsError};
 use egret_log::{
     Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogError, LogReader, Seq,
@@ -62,6 +62,7 @@ impl Service for Queues {
         Box::pin(async move {
             self.begin().await.map_err(|error| StartError {
                 service: "queue",
+                is_fatal: matches!(error, QueueError::Invalid { .. }),
                 message: egret_base::error::chain(&error),
             })
         })
@@ -72,6 +73,28 @@ impl Service for Queues {
             return Readiness::NotReady("stopping".to_owned());
         }
         self.readiness()
+    }
+
+    fn failed_parts(&self) -> Vec<FailedPart> {
+        let partitions = self.inner.partitions.get().into_iter().flatten();
+        let failed = partitions.enumerate().filter_map(|(number, shared)| {
+            let failure = shared.failure.get()?;
+            let remedy = if matches!(failure, QueueError::PartitionUnusable { .. }) {
+                format!("stop egret; `egret repair queue/{number:03}` shows what can be saved")
+            } else {
+                "check the disk, then restart egret".to_owned()
+            };
+            let reason = match failure.failed_partition() {
+                Some(_) => failure.to_string(),
+                None => self.inner.unusable(number, failure).to_string(),
+            };
+            Some(FailedPart {
+                part: format!("queue/{number:03}"),
+                reason,
+                remedy,
+            })
+        });
+        failed.collect()
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {
@@ -206,6 +229,15 @@ impl Queues {
         self.begin_upkeep_of_shelf();
         self.begin_callbacks().await
     }
+
+    /// Refuses settings with which the engine cannot run, before anything is started.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub fn check_settings(&self) -> Result<(), QueueError> {
+        check(&self.inner.config)?;
+        durability(&self.inner.config).map(drop)
+    }
 }
 
 /// The partitions that could be opened, and those that could not, by number.
@@ -236,10 +268,7 @@ impl Inner {
             match self.open_partition(number, count, durability, known_end) {
                 Ok(partition) => opened.partitions.push(partition),
                 Err(error) => {
-                    let failure = QueueError::PartitionUnusable {
-                        partition: number,
-                        reason: egret_base::error::chain(&error),
-                    };
+                    let failure = self.unusable(number, &error);
                     tracing::error!(error = %failure, "a partition of the queue does not start");
                     opened
                         .failed

@@ -77,6 +77,14 @@ pub enum SeriesError {
         /// What of it.
         malformed: Malformed,
     },
+    /// A shard could not be started with what is on disk.
+    #[error("shard {shard} of the series could not start, the others serve: {reason}")]
+    ShardUnusable {
+        /// Which.
+        shard: u16,
+        /// What is wrong.
+        reason: String,
+    },
     /// A shard ended after an error, and takes nothing until Egret is started again.
     #[error("shard {shard} of the series has ended: see the log, then restart egret")]
     ShardFailed {
@@ -132,7 +140,7 @@ impl Coded for SeriesError {
             Self::Block(error) => error.code(),
             Self::Io { .. } => "series_io",
             Self::Malformed { .. } => "series_malformed",
-            Self::ShardFailed { .. } => "series_shard_failed",
+            Self::ShardFailed { .. } | Self::ShardUnusable { .. } => "series_shard_failed",
             Self::UpkeepFailed => "series_upkeep_failed",
             Self::Stopping => "series_stopping",
         }
@@ -148,6 +156,7 @@ impl Coded for SeriesError {
             Self::Overloaded(_)
             | Self::DiskFull { .. }
             | Self::ShardFailed { .. }
+            | Self::ShardUnusable { .. }
             | Self::UpkeepFailed
             | Self::Stopping => Kind::Unavailable,
             Self::Log(_) | Self::Io { .. } | Self::Malformed { .. } => Kind::Internal,

@@ -6,6 +6,7 @@ pub mod core;
 pub mod error;
 mod metrics;
 pub mod model;
+pub mod repair;
 pub mod store;
 pub mod wire;
 pub mod worker;

@@ -26,9 +26,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use egret_base::durable;
-use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::parts::{self, PartsError};
-use egret_log::{Directory, Durability, FileLog, Inbox, InboxLimits, LogConfig, Seq};
+use egret_base::lifecycle::{
+    BoxFuture, FailedPart, Readiness, Service, StartError, hide_directory,
+};
+use egret_base::parts::{self, KnownParts, PartsError};
+use egret_log::{Directory, Durability, FileLog, Inbox, InboxLimits, LogConfig, LogError, Seq};
 
 use crate::api::elections::Elections;
 use crate::api::{Inner, Series, Threads, lock};
@@ -64,6 +66,7 @@ impl Service for Series {
             };
             begun.map_err(|error| StartError {
                 service: "series",
+                is_fatal: matches!(error, SeriesError::Invalid { .. }),
                 message: egret_base::error::chain(&error),
             })
         })
@@ -83,6 +86,43 @@ impl Service for Series {
             true => no(SeriesError::UpkeepFailed.to_string()),
             false => Readiness::Ready,
         }
+    }
+
+    fn failed_parts(&self) -> Vec<FailedPart> {
+        let shards = self.inner.shards.get().into_iter().flatten();
+        let mut failed: Vec<FailedPart> = shards
+            .filter_map(|shard| {
+                let failure = shard.failure.get()?;
+                let number = shard.number;
+                let remedy = if matches!(failure, SeriesError::ShardUnusable { .. }) {
+                    format!("stop egret; `egret repair series/{number:03}` shows what can be saved")
+                } else {
+                    "check the disk, then restart egret".to_owned()
+                };
+                Some(FailedPart {
+                    part: format!("series/{number:03}"),
+                    reason: failure.to_string(),
+                    remedy,
+                })
+            })
+            .collect();
+        let set_aside = self
+            .inner
+            .catalog
+            .get()
+            .map(|catalog| catalog.quarantined());
+        failed.extend(set_aside.into_iter().flatten().map(|block| FailedPart {
+            part: format!("series/blocks/{}", block.name),
+            reason: match block.reason {
+                Some(reason) => format!("the block is damaged and was set aside: {reason}"),
+                None => "the block is damaged and was set aside at an earlier start".to_owned(),
+            },
+            remedy: format!(
+                "restore the block from a backup, or stop egret and put it away with `egret repair series/blocks/{}`",
+                block.name
+            ),
+        }));
+        failed
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {
@@ -130,35 +170,31 @@ fn check_lookback(config: &SeriesConfig) -> Result<(), SeriesError> {
     }
 }
 
+/// The shards by number, those that could be opened, and what their upkeep keeps of them.
+#[derive(Default)]
+struct Opened {
+    shared: Vec<Arc<Shared>>,
+    started: Vec<Shard<FileLog>>,
+    kept: Vec<Kept>,
+}
+
 impl Inner {
     /// Opens every shard's log, replays it, and starts its thread.
     fn begin(self: &Arc<Self>) -> Result<(), SeriesError> {
-        check_lookback(&self.config)?;
+        self.check_settings()?;
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
-        let count = self.shard_count()?;
         let policy = self.policy()?;
         // Nobody starts an engine twice.
         let _ = self.keep_max_ms.set(policy.keep_max_ms());
         let now = self.clock.running();
         let elections = Elections::open(&self.config, self.directory.clone(), now)?;
         let catalog = Arc::new(self.open_catalog()?);
-        let opened: Result<Vec<(Shard<FileLog>, Kept)>, SeriesError> =
-            std::thread::scope(|scope| {
-                let opening: Vec<_> = (0..count)
-                    .map(|number| scope.spawn(move || self.open_shard(number, count)))
-                    .collect();
-                let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-                    let joined = thread.join();
-                    joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                };
-                opening.into_iter().map(join).collect()
-            });
-        let (opened, kept): (Vec<_>, Vec<_>) = opened?.into_iter().unzip();
-        let shared = opened
-            .iter()
-            .map(|shard| shard.core.shared.clone())
-            .collect();
-        for shard in opened {
+        let Opened {
+            shared,
+            started,
+            kept,
+        } = self.open_shards()?;
+        for shard in started {
             let number = shard.core.shared.number;
             let thread = std::thread::Builder::new()
                 .name(format!("series-{number}"))
@@ -192,6 +228,95 @@ impl Inner {
             && self.catalog.set(catalog).is_ok()
             && self.shards.set(shared).is_ok();
         is_first.then_some(()).ok_or(SeriesError::Stopping)
+    }
+
+    /// Opens every shard's log and replays it. One that cannot be opened stops none of the others.
+    fn open_shards(self: &Arc<Self>) -> Result<Opened, SeriesError> {
+        let is_new = !self.directory.join("shards").exists();
+        let count = self.shard_count()?;
+        let known = KnownParts::read(&self.directory).map_err(io("reading", &self.directory))?;
+        let present = |number| self.directory.join(format!("{number:03}")).is_dir();
+        // An earlier version made all shards at its first start.
+        let all_existed = !is_new && known.was_absent() && (0..count).any(present);
+        let end_of = |number: usize| {
+            let end = known.number(&format!("{number:03}"));
+            end.or(all_existed.then_some(0)).map(Seq)
+        };
+        let opened: Vec<Result<(Shard<FileLog>, Kept), SeriesError>> =
+            std::thread::scope(|scope| {
+                let opening: Vec<_> = (0..count)
+                    .map(|number| {
+                        let end = end_of(number);
+                        scope.spawn(move || self.open_shard(number, count, end))
+                    })
+                    .collect();
+                let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                    let joined = thread.join();
+                    joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                opening.into_iter().map(join).collect()
+            });
+        let mut all = Opened::default();
+        for (number, opened) in opened.into_iter().enumerate() {
+            match opened {
+                Ok((shard, of_shard)) => {
+                    all.shared.push(shard.core.shared.clone());
+                    all.started.push(shard);
+                    all.kept.push(of_shard);
+                }
+                Err(error) => all.shared.push(Arc::new(self.failed_shard(number, &error))),
+            }
+        }
+        let noted = known.change(|parts| {
+            for shard in &all.started {
+                let name = format!("{:03}", shard.core.shared.number);
+                parts.insert(name, shard.end().0);
+            }
+        });
+        if let Err(error) = noted {
+            tracing::warn!(%error, "it cannot be noted which shards of the series there are");
+        }
+        Ok(all)
+    }
+
+    /// Refuses settings with which the engine cannot run.
+    pub fn check_settings(&self) -> Result<(), SeriesError> {
+        check_lookback(&self.config)?;
+        durability(&self.config)?;
+        self.policy().map(drop)
+    }
+
+    /// What others know of a shard that could not be opened: it takes nothing in and has no series.
+    fn failed_shard(&self, number: usize, error: &SeriesError) -> Shared {
+        let reason = egret_base::error::chain(error);
+        let data_dir = self.directory.parent().unwrap_or(&self.directory);
+        let failure = SeriesError::ShardUnusable {
+            shard: number as u16,
+            reason: hide_directory(&reason, data_dir),
+        };
+        tracing::error!(error = %failure, "a shard of the series does not start");
+        let shared = self.shard(number, 1);
+        shared.inbox.close();
+        // The lock is new.
+        let _ = shared.failure.set(failure);
+        shared
+    }
+
+    fn shard(&self, number: usize, count: usize) -> Shared {
+        Shared {
+            number: number as u16,
+            inbox: Inbox::new(InboxLimits {
+                items_name: "series.waiting_max",
+                items_max: self.config.waiting_max as usize,
+                bytes_name: "series.waiting_bytes_max",
+                bytes_max: self.config.waiting_bytes_max.bytes() as usize / count,
+            }),
+            index: Index::default(),
+            head_bytes: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
+            has_twins: AtomicBool::new(false),
+            failure: Default::default(),
+        }
     }
 
     /// Whoever evaluates a query is one of its threads.
@@ -267,18 +392,27 @@ impl Inner {
         &self,
         number: usize,
         count: usize,
+        known_end: Option<Seq>,
     ) -> Result<(Shard<FileLog>, Kept), SeriesError> {
         let config = &self.config;
-        let log_config = LogConfig {
-            durability: durability(config)?,
-            segment_bytes: config.segment_size.bytes(),
-            ..LogConfig::default()
-        };
         let directory: PathBuf = self.directory.join(format!("{number:03}"));
+        let log_directory = directory.join("log");
+        if let Some(end) = known_end.filter(|_| !log_directory.is_dir()) {
+            return Err(SeriesError::Log(LogError::Absent {
+                place: log_directory.display().to_string(),
+                replay_from: end,
+            }));
+        }
         durable::make_directory(&directory).map_err(io("making", &directory))?;
         let checkpoints = Directory::open(&directory).map_err(io("opening", &directory))?;
         let checkpoint = Checkpoint::read(&checkpoints)?;
-        let log_directory = directory.join("log");
+        let log_config = LogConfig {
+            durability: durability(config)?,
+            segment_bytes: config.segment_size.bytes(),
+            must_exist: known_end.is_some() || checkpoint.is_some(),
+            durable_below: known_end.unwrap_or_default(),
+            ..LogConfig::default()
+        };
         let disk = Directory::open(&log_directory).map_err(io("opening", &log_directory))?;
         let (log, recovery) =
             FileLog::open_with(disk, log_config, Seq::FIRST, self.entropy.clone())?;
@@ -289,20 +423,7 @@ impl Inner {
                 "the end of the log was not written whole and is cut"
             );
         }
-        let shared = Arc::new(Shared {
-            number: number as u16,
-            inbox: Inbox::new(InboxLimits {
-                items_name: "series.waiting_max",
-                items_max: config.waiting_max as usize,
-                bytes_name: "series.waiting_bytes_max",
-                bytes_max: config.waiting_bytes_max.bytes() as usize / count,
-            }),
-            index: Index::default(),
-            head_bytes: AtomicU64::new(0),
-            log_bytes: AtomicU64::new(0),
-            has_twins: AtomicBool::new(false),
-            failure: Default::default(),
-        });
+        let shared = Arc::new(self.shard(number, count));
         let mut core = Core::new(shared, self.known.clone());
         let in_blocks = checkpoint
             .as_ref()

@@ -82,6 +82,14 @@ impl Coded for ServerError {
 /// Why a request is turned away before any engine sees it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
+    /// The part that answers could not start.
+    #[error("{part} has failed: {reason}; whoever runs Egret sees what to do in `egret status`")]
+    PartFailed {
+        /// The service.
+        part: &'static str,
+        /// Why it could not start.
+        reason: String,
+    },
     /// The request's head is too large.
     #[error(
         "the request's head has {asked} {unit}, but {limit} is {max}: send less or raise the setting"
@@ -231,6 +239,7 @@ fn suggestion(nearest: &Option<String>) -> String {
 impl Coded for RequestError {
     fn code(&self) -> &'static str {
         match self {
+            RequestError::PartFailed { .. } => "part_failed",
             RequestError::HeadTooLarge { .. } => "head_too_large",
             RequestError::BodyTooLarge { .. } => "body_too_large",
             RequestError::Busy { .. } => "server_busy",
@@ -255,7 +264,9 @@ impl Coded for RequestError {
     fn kind(&self) -> Kind {
         match self {
             RequestError::HeadTooLarge { .. } | RequestError::BodyTooLarge { .. } => Kind::TooLarge,
-            RequestError::Busy { .. } | RequestError::BodyMemory { .. } => Kind::Unavailable,
+            RequestError::Busy { .. }
+            | RequestError::BodyMemory { .. }
+            | RequestError::PartFailed { .. } => Kind::Unavailable,
             RequestError::QuotaExceeded { .. } => Kind::LimitReached,
             RequestError::TimedOut { .. } | RequestError::BodyTooSlow => Kind::TimedOut,
             RequestError::RouteNotFound { .. } => Kind::NotFound,

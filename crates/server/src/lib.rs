@@ -53,7 +53,7 @@ pub use observe::{REQUEST_ID, RequestContext};
 pub use openapi::SECURITY_SCHEME;
 pub use problem::{PROBLEM_JSON, Problem, grpc_code, grpc_status, http_status};
 pub use profile::{ProfileError, ProfileFormat};
-pub use server::{Build, Builder, Deps, ReadinessProbe, Server, StatusSection};
+pub use server::{Build, Builder, Deps, FailedParts, ReadinessProbe, Server, StatusSection};
 pub use tls::Certificates;
 pub use tokens::{
     ADMIN, DEFAULT_TENANT, NewToken, Scope, ScopeError, TOKENS_MAX, Token, TokenError,

@@ -3,6 +3,7 @@
 //! Names follow `egret_<part>_<noun>_<unit>`; those of the process are the customary ones.
 
 mod exposition;
+mod failed;
 mod process;
 mod quotas;
 
@@ -21,6 +22,7 @@ use prometheus_client::registry::Registry;
 use egret_base::Timestamp;
 
 use crate::quota::Quotas;
+use crate::server::FailedParts;
 use quotas::QuotaUse;
 
 pub use exposition::Exposition;
@@ -121,6 +123,11 @@ impl Metrics {
             Info::new([("version", version)]),
         );
         registry.register_collector(Box::new(process::Process { started_at }));
+    }
+
+    /// Shows what does not work.
+    pub(crate) fn register_failed_parts(&self, parts: FailedParts) {
+        self.register(|registry| registry.register_collector(Box::new(failed::Failed { parts })));
     }
 
     /// Lets a part register its metrics.

@@ -124,6 +124,7 @@ impl Proxy {
     async fn bind(&self) -> Result<(), StartError> {
         let failed = |message| StartError {
             service: "proxy",
+            is_fatal: true,
             message,
         };
         let config = &self.shared.config;

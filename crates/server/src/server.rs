@@ -1,5 +1,7 @@
 //! The server: wired by the binary, started and stopped as a service.
 
+mod entrance;
+
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,10 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{MatchedPath, Request, State};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
-use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use axum::middleware::from_fn_with_state;
+use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
 use egret_base::{Clock, Entropy, Timestamp};
 use http::Method;
 use serde_json::Value;
@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
+use self::entrance::{Entrance, FailedServices, enter};
 use crate::access::{Gate, Requirement, Requirements};
 use crate::admit::{Admission, Routes};
 use crate::audit::{AuditLog, AuditOptions};
@@ -27,12 +28,10 @@ use crate::error::ServerError;
 use crate::grpc::GrpcService;
 use crate::listener::Listener;
 use crate::metrics::Metrics;
-use crate::observe::{Observer, observe};
+use crate::observe::Observer;
 use crate::openapi::Document;
-use crate::problem::Problem;
 use crate::quota::Quotas;
 use crate::tls::{self, Certificates};
-use crate::token_end::until_token_ends;
 use crate::tokens::Tokens;
 use crate::{grpc, http as routes};
 
@@ -48,6 +47,9 @@ const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Tells how the other services are; usually [`egret_base::lifecycle::Stack::readiness`] of a copy
 /// of the stack taken before the server was pushed onto it.
 pub type ReadinessProbe = Arc<dyn Fn() -> Vec<(&'static str, Readiness)> + Send + Sync>;
+
+/// Tells what does not work; usually [`egret_base::lifecycle::Stack::failed_parts`] of the same copy.
+pub type FailedParts = Arc<dyn Fn() -> Vec<FailedPart> + Send + Sync>;
 
 /// Tells one section of `/v1/status`.
 pub type StatusSection = Arc<dyn Fn() -> BoxFuture<'static, Value> + Send + Sync>;
@@ -90,6 +92,7 @@ pub(crate) struct Doors {
     pub(crate) profile_duration_max: Duration,
     /// `None` where no audit log is kept.
     pub(crate) audit: Option<Arc<AuditLog>>,
+    pub(crate) failed_parts: FailedParts,
     others: ReadinessProbe,
     quotas: Arc<Quotas>,
     open: AtomicBool,
@@ -124,6 +127,8 @@ pub struct Builder {
     engines: OpenApiRouter,
     grpc: Vec<GrpcService>,
     sections: BTreeMap<&'static str, StatusSection>,
+    failed: FailedServices,
+    failed_parts: FailedParts,
     certificates: Option<Certificates>,
     audit_directory: Option<PathBuf>,
 }
@@ -191,6 +196,7 @@ impl Builder {
             sections: self.sections,
             profile_duration_max: self.config.profile_duration_max.duration(),
             audit: audit.clone(),
+            failed_parts: self.failed_parts,
             others: deps.readiness,
             quotas,
             open: AtomicBool::new(false),
@@ -205,6 +211,7 @@ impl Builder {
         let stopping = self.stopping;
         let collected = routes::own_routes(doors.clone()).merge(self.engines);
         let services = Services {
+            failed: self.failed,
             grpc: self.grpc,
             stopping: stopping.clone(),
         };
@@ -247,6 +254,7 @@ fn audit_log(
 
 /// What answers gRPC.
 struct Services {
+    failed: FailedServices,
     grpc: Vec<GrpcService>,
     stopping: CancellationToken,
 }
@@ -303,45 +311,10 @@ fn layered(
                     doors.metrics.clone(),
                 ),
                 gate,
+                failed: services.failed,
             }),
             enter,
         )))
-}
-
-/// What every request comes through. One layer and not three: each costs every request a handful of
-/// allocations.
-struct Entrance {
-    observer: Arc<Observer>,
-    admission: Admission,
-    gate: Gate,
-}
-
-async fn enter(
-    State(entrance): State<Arc<Entrance>>,
-    path: Option<MatchedPath>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let Entrance {
-        observer,
-        admission,
-        gate,
-    } = &*entrance;
-    let route = path.clone();
-    let max = admission.body_bytes_max();
-    observe(observer, route, max, request, async |request, context| {
-        if let Err(error) = admission.check_head(&request) {
-            return Problem::from(error).into_response();
-        }
-        // Before anything is held for the request: a client without a token takes nothing from the others.
-        if let Some(refusal) = gate.refuse(path.as_ref(), &request, &context) {
-            return refusal;
-        }
-        let pass =
-            async |request| until_token_ends(context.caller().cloned(), next.run(request)).await;
-        admission.admit(request, &context, pass).await
-    })
-    .await
 }
 
 fn documented(requirements: &Requirements) -> Vec<String> {
@@ -375,6 +348,8 @@ impl Server {
             engines: OpenApiRouter::default(),
             grpc: Vec::new(),
             sections: BTreeMap::new(),
+            failed: FailedServices::default(),
+            failed_parts: Arc::new(Vec::new),
             certificates: None,
             audit_directory: None,
         }
@@ -422,6 +397,7 @@ impl Service for Server {
         Box::pin(async move {
             self.open().await.map_err(|error| StartError {
                 service: NAME,
+                is_fatal: true,
                 message: error.to_string(),
             })
         })

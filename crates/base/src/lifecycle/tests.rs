@@ -32,6 +32,7 @@ impl Service for Recorded {
                 return Err(StartError {
                     service: self.name,
                     message: "told to".to_owned(),
+                    is_fatal: self.name == "server",
                 });
             }
             Ok(())
@@ -85,12 +86,51 @@ fn stops_in_reverse_order() {
 }
 
 #[test]
-fn a_failed_start_stops_what_had_started() {
-    let (stack, events) = stack(Some("branches"));
+fn a_fatal_failure_stops_what_had_started() {
+    let (stack, events) = stack(Some("server"));
     let error = run(stack.start()).unwrap_err();
-    assert_eq!(error.to_string(), "branches could not start: told to");
+    assert_eq!(error.to_string(), "server could not start: told to");
     let seen = events.lock().unwrap().join(", ");
-    assert_eq!(seen, "start postgres, start branches, stop postgres");
+    assert_eq!(
+        seen,
+        "start postgres, start branches, start server, stop branches, stop postgres"
+    );
+}
+
+#[test]
+fn a_failed_service_stops_only_those_that_need_it() {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let service = |name, fails| {
+        Arc::new(Recorded {
+            name,
+            fails,
+            events: events.clone(),
+        })
+    };
+    let mut stack = Stack::default();
+    stack.push_eager(service("queue", false));
+    stack.push(service("postgres", true));
+    stack.push_needing(service("branches", false), "postgres");
+    stack.push(service("views", false));
+    run(stack.start()).unwrap();
+    let seen = events.lock().unwrap().join(", ");
+    assert_eq!(seen, "start queue, start postgres, start views");
+    let failed: Vec<_> = stack
+        .failed_parts()
+        .into_iter()
+        .map(|failed| (failed.part, failed.reason))
+        .collect();
+    let expected = [
+        ("branches", "it needs postgres, which could not start"),
+        ("postgres", "told to"),
+    ];
+    assert_eq!(
+        failed,
+        expected.map(|(part, reason)| (part.to_owned(), reason.to_owned()))
+    );
+    let failed = Readiness::Failed("told to".to_owned());
+    assert_eq!(stack.readiness()[1], ("postgres", failed));
+    assert_eq!(stack.readiness()[3], ("views", Readiness::Ready));
 }
 
 #[test]
@@ -114,11 +154,7 @@ fn eager_ones_start_first_and_stop_in_their_place() {
         seen,
         "start queue, start server, start postgres, stop server, stop postgres, stop queue"
     );
-    stack.push(service("branches", true));
-    run(stack.start()).unwrap_err();
+    run(stack.start()).unwrap();
     seen = events.lock().unwrap().join(", ");
-    assert_eq!(
-        seen,
-        "start queue, start server, start postgres, start branches, stop server, stop postgres, stop queue"
-    );
+    assert_eq!(seen, "start queue, start server, start postgres");
 }

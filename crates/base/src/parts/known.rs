@@ -53,6 +53,15 @@ impl KnownParts {
         self.parts().get(name).copied()
     }
 
+    /// The parts whose names begin so, with their numbers.
+    pub fn starting_with(&self, prefix: &str) -> Vec<(String, u64)> {
+        let parts = self.parts();
+        let found = parts.iter().filter(|(name, _)| name.starts_with(prefix));
+        found
+            .map(|(name, number)| (name.clone(), *number))
+            .collect()
+    }
+
     /// Changes the list and makes it durable, unless it is as it was.
     ///
     /// # Errors
@@ -128,6 +137,8 @@ mod tests {
         assert!(!list.was_absent());
         assert_eq!(list.number("queue/001"), Some(17));
         assert_eq!(list.number("series"), None);
+        let pieces = list.starting_with("queue/");
+        assert_eq!(pieces, [("queue/001".to_owned(), 17)]);
     }
 
     #[test]

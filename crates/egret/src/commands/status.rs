@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::answers::{Documents, Postgres, Queue, Series, Status, Volume};
+use crate::answers::{
+    Condition, Documents, Failed, Postgres, Queue, Series, Service, Status, Volume,
+};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, duration, facts, listing};
@@ -69,7 +71,13 @@ fn text(status: Status) -> String {
             status.documents.map_or_else(String::new, documents),
         ),
     ]);
-    let services = status.services.into_iter().map(|service| {
+    let lists = lists(status.services, status.failed, status.conditions);
+    format!("{summary}\n{lists}")
+}
+
+/// What runs, what has failed, and which faults last.
+fn lists(services: Vec<Service>, failed: Vec<Failed>, conditions: Vec<Condition>) -> String {
+    let services = services.into_iter().map(|service| {
         let state = if service.ready { "ready" } else { "not ready" };
         vec![
             service.name,
@@ -77,10 +85,29 @@ fn text(status: Status) -> String {
             service.reason.unwrap_or_default(),
         ]
     });
+    let failed = failed
+        .into_iter()
+        .map(|failed| vec![failed.part, failed.reason, failed.remedy]);
+    let conditions = conditions
+        .into_iter()
+        .map(|condition| vec![condition.name, condition.subject, condition.reason]);
     format!(
-        "{summary}\n{}",
-        listing(&["service", "state", "reason"], services)
+        "{}{}{}",
+        listing(&["service", "state", "reason"], services),
+        listing_of_some(&["failed", "reason", "remedy"], failed),
+        listing_of_some(&["condition", "subject", "reason"], conditions),
     )
+}
+
+/// A listing after an empty line, or nothing where there are no rows.
+fn listing_of_some<const N: usize>(
+    heads: &[&str; N],
+    rows: impl ExactSizeIterator<Item = Vec<String>>,
+) -> String {
+    if rows.len() == 0 {
+        return String::new();
+    }
+    format!("\n{}", listing(heads, rows))
 }
 
 fn postgres(postgres: Postgres) -> String {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use egret_base::SteadyClock;
 use egret_base::clock::ClockStatus;
 use egret_base::clock::model::{ClockPolicy, ClockState};
+use egret_base::condition::Condition;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_base::settings::Span;
 use egret_server::Metrics;
@@ -89,20 +90,30 @@ impl ClockService {
 }
 
 /// Logs the beginning and the end of a hold, once each.
-fn report(was: ClockState, status: &ClockStatus) {
+fn report(held: &Condition, status: &ClockStatus) {
     let offset_seconds = status.offset_us as f64 / 1e6;
-    match (was, status.state) {
-        (ClockState::Following, ClockState::Held) => tracing::warn!(
-            wall = %status.wall,
-            accepted = %status.accepted,
-            offset_seconds,
-            "the wall clock has jumped, Egret's time is held: set the wall clock right, or accept it with `egret clock release`"
-        ),
-        (ClockState::Held, ClockState::Following) => tracing::info!(
-            accepted = %status.accepted,
-            "Egret's time follows the wall clock again"
-        ),
-        _ => {}
+    match status.state {
+        ClockState::Held => {
+            let reason = format!(
+                "the wall clock is ahead of Egret's time by {offset_seconds} s: set it right, or accept it with `egret clock release`"
+            );
+            if held.begin(reason) {
+                tracing::warn!(
+                    wall = %status.wall,
+                    accepted = %status.accepted,
+                    offset_seconds,
+                    "the wall clock has jumped, Egret's time is held: set the wall clock right, or accept it with `egret clock release`"
+                );
+            }
+        }
+        ClockState::Following => {
+            if held.end() {
+                tracing::info!(
+                    accepted = %status.accepted,
+                    "Egret's time follows the wall clock again"
+                );
+            }
+        }
     }
 }
 
@@ -113,8 +124,9 @@ async fn run_watch(
 ) {
     let mut interval = tokio::time::interval(WATCH_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut was = ClockState::Following;
-    let (mut looks, mut can_save) = (0, true);
+    let held = Condition::new("clock_held", "clock");
+    let unsaved = Condition::new("clock_record_unwritable", "clock");
+    let mut looks = 0;
     loop {
         tokio::select! {
             _ = interval.tick() => {}
@@ -125,28 +137,30 @@ async fn run_watch(
         metrics
             .held
             .set(i64::from(status.state == ClockState::Held));
-        report(was, &status);
-        was = status.state;
+        report(&held, &status);
         looks += 1;
         if looks % LOOKS_BETWEEN_SAVES == 0 {
-            can_save = save(&clock, can_save).await;
+            save(&clock, &unsaved).await;
         }
     }
 }
 
-/// Writes the clock's record; a lasting failure is logged once. Returns whether it could.
-async fn save(clock: &Arc<SteadyClock>, could_save: bool) -> bool {
+/// Writes the clock's record.
+async fn save(clock: &Arc<SteadyClock>, unsaved: &Condition) {
     let saved = {
         let clock = clock.clone();
         tokio::task::spawn_blocking(move || clock.save()).await
     };
     match saved {
-        Ok(Ok(())) => true,
+        Ok(Ok(())) => {
+            if unsaved.end() {
+                tracing::info!("the clock's record is written again");
+            }
+        }
         Ok(Err(error)) => {
-            if could_save {
+            if unsaved.begin(&error) {
                 tracing::warn!(%error, "cannot write the clock's record; retrying every minute");
             }
-            false
         }
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
@@ -187,7 +201,8 @@ impl Service for ClockService {
                 if let Err(error) = task.await {
                     tracing::error!(%error, "the watch of the clock panicked");
                 }
-                save(&self.clock, true).await;
+                let unsaved = Condition::new("clock_record_unwritable", "clock");
+                save(&self.clock, &unsaved).await;
             }
         })
     }

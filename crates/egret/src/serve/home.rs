@@ -1,5 +1,7 @@
 //! The data directory: made, locked, and where things are in it.
 
+mod reserve;
+
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -7,11 +9,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use egret_base::Timestamp;
+use egret_base::lifecycle::Failures;
+use egret_base::parts::KnownParts;
 use egret_linux::trust;
 use egret_postgres::embedded::Layout;
 use egret_postgres::postmaster::check_socket_path;
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
+
+/// The engines that keep files of their own, and the file that each makes first.
+const ENGINE_PARTS: [(&str, &str); 2] =
+    [("queue", "queue/partitions"), ("series", "series/shards")];
+const POSTGRES_PART: &str = "postgres";
+const STATE_PART: &str = "state.db";
 
 /// The data directory of one Egret, locked for as long as this value is kept.
 pub struct Home {
@@ -80,6 +90,95 @@ impl Home {
             log_file: self.data_dir.join("postgres-start.log"),
             password_file: self.data_dir.join(egret_branches::PASSWORD_FILE),
         }
+    }
+
+    /// The engines whose directory was there at an earlier start and is gone, with what to say of each: begun anew
+    /// it would look as if nothing had ever been in it.
+    ///
+    /// # Errors
+    /// When the list of what there was cannot be read.
+    pub fn missing_engines(&self) -> anyhow::Result<Vec<(&'static str, String)>> {
+        let known = self.known_parts()?;
+        let missing = ENGINE_PARTS.into_iter().filter_map(|(part, file)| {
+            let path = self.data_dir.join(file);
+            let is_missing = known.number(part).is_some() && !path.exists();
+            is_missing.then(|| {
+                let reason = format!(
+                    "{} is missing, although there was one at an earlier start: mount or restore it; `egret repair` shows what can be saved",
+                    path.display()
+                );
+                (part, reason)
+            })
+        });
+        Ok(missing.collect())
+    }
+
+    /// What to say when the files of the embedded server were there at an earlier start and are gone.
+    ///
+    /// # Errors
+    /// When the list of what there was cannot be read.
+    pub fn missing_database(&self, source: &Path) -> anyhow::Result<Option<String>> {
+        let was_there = self.known_parts()?.number(POSTGRES_PART).is_some();
+        Ok((was_there && !source.join("PG_VERSION").exists()).then(|| {
+            format!(
+                "{} holds no database, although there was one at an earlier start: mount or restore it; `egret repair` shows what can be done",
+                source.display()
+            )
+        }))
+    }
+
+    /// Says in the log that `state.db` is gone, where there was one at an earlier start.
+    ///
+    /// # Errors
+    /// When the list of what there was cannot be read.
+    pub fn warn_of_missing_state(&self) -> anyhow::Result<()> {
+        if self.known_parts()?.number(STATE_PART).is_some() && !self.state_db().exists() {
+            tracing::warn!(
+                "state.db is missing, although there was one at an earlier start: branches are found again by their manifests, tokens are lost and a new admin token is made"
+            );
+        }
+        Ok(())
+    }
+
+    /// Lets the next start begin a part anew.
+    ///
+    /// # Errors
+    /// When the list of what there was cannot be read or written.
+    pub fn forget(&self, part: &str) -> anyhow::Result<()> {
+        let changed = self.known_parts()?.change(|parts| {
+            parts.remove(part);
+        });
+        changed.context("write the list of what is in the data directory")
+    }
+
+    /// Notes for the next start what there is now.
+    ///
+    /// # Errors
+    /// When the list cannot be read or written.
+    pub fn note_present(&self, failures: &Failures, has_postgres: bool) -> anyhow::Result<()> {
+        let known = self.known_parts()?;
+        let changed = known.change(|parts| {
+            let mut present: Vec<&'static str> = vec![STATE_PART];
+            present.extend(ENGINE_PARTS.map(|(part, _)| part));
+            present.extend(has_postgres.then_some(POSTGRES_PART));
+            for part in present {
+                if failures.reason(part).is_none() {
+                    parts.insert(part.to_owned(), 0);
+                }
+            }
+        });
+        changed.context("write the list of what is in the data directory")
+    }
+
+    /// Keeps some disk space back for a start on a full disk.
+    pub fn take_reserve(&self) {
+        if let Err(error) = reserve::take(&self.data_dir) {
+            tracing::warn!(%error, "no disk space could be kept in reserve");
+        }
+    }
+
+    fn known_parts(&self) -> anyhow::Result<KnownParts> {
+        KnownParts::read(&self.data_dir).context("read the list of what is in the data directory")
     }
 
     /// Moves an unreadable `state.db` aside; its parts are rebuilt.
@@ -176,6 +275,9 @@ fn lock(data_dir: &Path) -> anyhow::Result<File> {
             holder.trim(),
             data_dir.display()
         );
+    }
+    if let Err(error) = reserve::give_up_if_full(data_dir) {
+        tracing::warn!(%error, "the reserve of disk space cannot be given up");
     }
     file.set_len(0).context("write the lock file")?;
     file.rewind().context("write the lock file")?;

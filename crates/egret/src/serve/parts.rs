@@ -2,22 +2,19 @@
 
 mod monitor;
 mod sections;
+mod underneath;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use egret_base::lifecycle::{Service, Stack};
+use egret_base::lifecycle::Stack;
 use egret_base::{Clock, Entropy, SteadyClock};
-use egret_branches::{Branches, BranchesConfig, Mounted, Options, VolumeService};
+use egret_branches::Branches;
 use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
 use egret_outgoing::{Destinations, OutgoingConfig};
-use egret_postgres::embedded::check_port;
-use egret_postgres::external::{Verdict, check, parse};
-use egret_postgres::managed::ManagedServer;
-use egret_postgres::{Databases, EmbeddedServer, PostgresConfig};
+use egret_postgres::Databases;
 use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
@@ -34,6 +31,7 @@ use self::sections::{
     branches_section, clock_section, documents_section, external_section, fixed_section,
     postgres_section, queue_section, series_section, views_section, volume_section,
 };
+pub(super) use self::underneath::Underneath;
 use super::clock::ClockService;
 use super::{Embedded, Home};
 use crate::configuration::Configuration;
@@ -55,44 +53,6 @@ pub(super) struct Engines {
     pub(super) series: Series,
     pub(super) views: Views,
     pub(super) documents: Documents,
-}
-
-/// What Egret stands on.
-#[derive(Clone)]
-pub(super) enum Underneath {
-    /// A server of its own, with branches of it.
-    Embedded(Embedded),
-    /// A server that somebody else runs.
-    External(Arc<ManagedServer>),
-}
-
-impl Underneath {
-    /// The parts that only a server of its own has.
-    pub(super) fn embedded(&self) -> Option<&Embedded> {
-        match self {
-            Self::Embedded(embedded) => Some(embedded),
-            Self::External(_) => None,
-        }
-    }
-
-    /// Every database of the embedded server, or the one that the connection string names; sessions there say which
-    /// engine they are of.
-    fn databases(&self, engine: &'static str) -> Databases {
-        match self {
-            Self::Embedded(embedded) => {
-                let server = embedded.postgres.clone();
-                let watched = server.clone();
-                Databases::every(move |database| server.connection(database, engine))
-                    .with_readiness(move || watched.ready())
-            }
-            Self::External(server) => {
-                let mut connection = server.connection().clone();
-                connection.application_name(format!("egret/{engine}"));
-                let watched = server.clone();
-                Databases::one(connection).with_readiness(move || watched.ready())
-            }
-        }
-    }
 }
 
 /// What is known once the doors are made.
@@ -162,65 +122,6 @@ impl Parts {
             check_free(SocketAddr::new(ip, self.proxy.port), "proxy.port")?;
         }
         Ok(())
-    }
-
-    /// What Egret stands on, pushed on the stack, and how to say it.
-    ///
-    /// # Errors
-    /// Why it cannot.
-    pub(super) async fn underneath(
-        &self,
-        configuration: &Configuration,
-        home: &Home,
-        postgres: PostgresConfig,
-        stack: &mut Stack,
-    ) -> anyhow::Result<(Underneath, String)> {
-        if let Some(url) = &postgres.url {
-            let (server, told) = examine_external(url).await?;
-            stack.push(server.clone());
-            return Ok((Underneath::External(server), told));
-        }
-        let told = format!("embedded, 127.0.0.1:{}", postgres.port);
-        stack.push(Arc::new(VolumeService::new(home.data_dir())));
-        let branches = configuration.section()?;
-        let embedded = self.embedded(home, postgres, branches).await?;
-        stack.push(embedded.postgres.clone());
-        stack.push(Arc::new(embedded.branches.clone()));
-        Ok((Underneath::Embedded(embedded), told))
-    }
-
-    /// The volume, the server on it, and the engine.
-    async fn embedded(
-        &self,
-        home: &Home,
-        postgres: PostgresConfig,
-        branches: BranchesConfig,
-    ) -> anyhow::Result<Embedded> {
-        if !home.data_dir().join("volume").exists() {
-            // Before anything is made; later the port may be held by the server to take over.
-            check_port(postgres.port)?;
-        }
-        let mounted = open_volume(home.data_dir(), &branches).await?;
-        let postgres = Arc::new(EmbeddedServer::new(
-            postgres,
-            home.layout(mounted.source()),
-            self.clock.clone(),
-            self.entropy.clone(),
-        ));
-        let options = Options {
-            config: branches,
-            mounted,
-            data_dir: home.data_dir().to_owned(),
-            run_dir: home.branch_sockets(),
-            source: postgres.clone(),
-            clock: self.clock.clone(),
-            entropy: self.entropy.clone(),
-        };
-        let mut engine = None;
-        self.metrics
-            .register(|registry| engine = Some(Branches::new(options, registry)));
-        let branches = engine.expect("registering runs its closure");
-        Ok(Embedded { postgres, branches })
     }
 
     /// The queue engine.
@@ -316,7 +217,7 @@ impl Parts {
     ) -> anyhow::Result<OpenedDoors> {
         let monitor = self.monitor(&engines, &underneath)?;
         // It needs no PostgreSQL to begin, and asks it no more when it stops.
-        stack.push_eager(Arc::new(monitor.clone()));
+        stack.push_eager_needing(Arc::new(monitor.clone()), "series");
         let tokens = Arc::new(Tokens::open(
             &home.state_db(),
             &["branches", "documents", "queue", "series", "views"],
@@ -331,7 +232,7 @@ impl Parts {
         if let Some(proxy) = &proxy {
             stack.push(proxy.clone());
         }
-        let under = stack.clone();
+        let (under, whole) = (stack.clone(), stack.clone());
         let server = Server::builder(
             self.server.clone(),
             Deps {
@@ -343,11 +244,18 @@ impl Parts {
                 readiness: Arc::new(move || under.readiness()),
             },
         )
-        .audit(home.data_dir().join("audit"));
+        .audit(home.data_dir().join("audit"))
+        .failures(
+            stack.failures().clone(),
+            Arc::new(move || whole.failed_parts()),
+        );
         let server = server.certificates(self.certificates.clone());
         let databases = underneath.databases("server");
         let mut server = self.with_engines(server, engines, monitor.clone(), databases);
         match underneath {
+            Underneath::Unmounted(_) => {
+                server = server.absent("branches", "/v1/branches");
+            }
             Underneath::External(external) => {
                 server = server.status("postgres", external_section(external));
             }
@@ -388,9 +296,9 @@ impl Parts {
         let series_door = series_routes(series.clone(), monitor, BUILD, self.clock.now());
         server
             .route(clock_routes(self.steady.clone()))
-            .route(queue_routes(queues.clone(), stopping.clone()))
-            .route(outbox_routes(outbox.clone()))
-            .route(series_door)
+            .route_of("queue", queue_routes(queues.clone(), stopping.clone()))
+            .route_of("queue", outbox_routes(outbox.clone()))
+            .route_of("series", series_door)
             .route(view_routes(
                 views.clone(),
                 self.clock.clone(),
@@ -408,8 +316,8 @@ impl Parts {
             .status("series", series_section(series.clone()))
             .status("queue", queue_section(queues.clone()))
             .status("views", views_section(views))
-            .grpc(queue_service(queues, stopping.clone()))
-            .grpc(series_service(series, stopping.clone()))
+            .grpc_of("queue", queue_service(queues, stopping.clone()))
+            .grpc_of("series", series_service(series, stopping.clone()))
             .grpc(of_views)
     }
 
@@ -438,7 +346,7 @@ pub(super) enum Doors {
 fn with_branches(server: Builder, embedded: Embedded, proxy: Arc<Proxy>) -> Builder {
     let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
     server
-        .route(routes)
+        .route_of("branches", routes)
         .status("postgres", postgres_section(embedded.postgres))
         .status("volume", volume_section(embedded.branches.clone()))
         .status("branches", branches_section(embedded.branches))
@@ -453,46 +361,4 @@ fn check_free(address: SocketAddr, setting: &str) -> anyhow::Result<()> {
         // Whatever else is wrong is told by the part whose port it is.
         _ => Ok(()),
     }
-}
-
-/// Opening may make and mount an image, which takes a while.
-async fn open_volume(data_dir: &Path, config: &BranchesConfig) -> anyhow::Result<Mounted> {
-    let (data_dir, config) = (data_dir.to_owned(), config.clone());
-    let opened =
-        tokio::task::spawn_blocking(move || egret_branches::open_volume(&data_dir, &config));
-    Ok(opened.await??)
-}
-
-/// Examines a server of the user's own; started, it holds the lock that keeps other Egrets away.
-async fn examine_external(url: &str) -> anyhow::Result<(Arc<ManagedServer>, String)> {
-    let connection = parse(url, "serve")?;
-    let report = check(&connection).await?;
-    for finding in &report.findings {
-        if finding.verdict != Verdict::Met {
-            tracing::warn!(
-                subject = finding.subject,
-                detail = finding.detail,
-                "the server falls short"
-            );
-        }
-    }
-    if !report.usable() {
-        let missing: Vec<&str> = report
-            .findings
-            .iter()
-            .filter(|finding| finding.verdict == Verdict::Missing)
-            .map(|finding| finding.detail.as_str())
-            .collect();
-        bail!(
-            "the server of postgres.url cannot be used: {}",
-            missing.join("; ")
-        );
-    }
-    Ok((
-        Arc::new(ManagedServer::new(connection)),
-        format!(
-            "external, PostgreSQL {}; branches need the embedded server",
-            report.version
-        ),
-    ))
 }

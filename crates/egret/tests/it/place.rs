@@ -87,6 +87,15 @@ impl Place {
 
     /// Starts the program and waits until it says that it is ready.
     pub fn start(&self, arguments: &[&str]) -> Server {
+        self.start_until(arguments, "egret is ready")
+    }
+
+    /// Starts the program, of which some part must fail, and waits until it says that the others serve.
+    pub fn start_partly(&self, arguments: &[&str]) -> Server {
+        self.start_until(arguments, "egret serves, but not all of it")
+    }
+
+    fn start_until(&self, arguments: &[&str], greeting: &str) -> Server {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -97,7 +106,7 @@ impl Place {
         let mut child = command.spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        while !line.contains("egret is ready") {
+        while !line.contains(greeting) {
             line.clear();
             if output.read_line(&mut line).unwrap() == 0 {
                 panic!("it did not start: {}", self.log());

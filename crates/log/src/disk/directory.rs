@@ -130,4 +130,8 @@ impl DiskFile for OwnedFd {
     fn size_bytes(&self) -> io::Result<u64> {
         Ok(rustix::fs::fstat(self)?.st_size as u64)
     }
+
+    fn has_other_names(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fstat(self)?.st_nlink > 1)
+    }
 }

@@ -24,7 +24,7 @@ use crate::format::{u32_at, u64_at};
 use crate::{LogError, Seq};
 
 /// The file's name.
-pub(super) const END_NAME: &str = "end";
+pub(crate) const END_NAME: &str = "end";
 /// Its name until both slots are durable.
 pub(super) const NEW_END_NAME: &str = "end.new";
 

@@ -15,7 +15,7 @@ use crate::{LogConfig, LogError};
 /// How long the thread waits before it tries again what failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-const SPARE_PREFIX: &str = "spare-";
+pub(crate) const SPARE_PREFIX: &str = "spare-";
 
 /// A file that the log needs no more.
 #[derive(Clone, Debug)]
@@ -72,7 +72,8 @@ pub(crate) struct Keeper<D: Disk> {
 }
 
 impl<D: Disk> Keeper<D> {
-    /// Takes over the spare files among `names`; those of another size are deleted.
+    /// Takes over the spare files among `names`; those of another size, and names of files that others have too,
+    /// are deleted.
     pub fn open(
         disk: D,
         place: Arc<str>,
@@ -91,7 +92,8 @@ impl<D: Disk> Keeper<D> {
             next_number = next_number.max(number + 1);
             let failed = |action| failed(&place, action, name);
             let file = disk.open(name).map_err(failed("open"))?;
-            if file.size_bytes().map_err(failed("stat"))? == config.segment_bytes {
+            let is_ours = !file.has_other_names().map_err(failed("stat"))?;
+            if is_ours && file.size_bytes().map_err(failed("stat"))? == config.segment_bytes {
                 ready.push(Spare {
                     name: name.clone(),
                     file,
@@ -272,6 +274,14 @@ impl<D: Disk> Keeper<D> {
             .disk
             .open(&spare)
             .map_err(failed(&self.place, "open", &spare))?;
+        if file
+            .has_other_names()
+            .map_err(failed(&self.place, "stat", &spare))?
+        {
+            // A repair kept the original beside the log: what is written here would be written there.
+            self.tolerate("remove", &spare, self.disk.remove(&spare))?;
+            return self.sync_directory();
+        }
         self.state().ready.push(Spare { name: spare, file });
         self.changed.notify_all();
         Ok(())

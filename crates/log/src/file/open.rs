@@ -10,7 +10,7 @@ use super::end;
 use super::handles::Handles;
 use super::keeper::{Keeper, KeeperThread};
 use super::read::Shared;
-use super::recover::{Known, Recovered, recover};
+use super::recover::{Known, Purpose, Recovered, recover};
 use super::segment::Index;
 use super::{FileLog, Recovery, failed};
 use crate::disk::{Disk, DiskFile};
@@ -55,6 +55,7 @@ impl<D: Disk> FileLog<D> {
         let known = Known {
             replay_from,
             durable_below,
+            purpose: Purpose::Open,
         };
         let recovered = recover(&handles, &place, names.clone(), &config, known)?;
         // A mark is made only once there is a segment.
@@ -133,7 +134,7 @@ fn start_housekeeping<D: Disk>(
 
 /// Removes what is no longer part of the log, and makes sure that what is will stay: an earlier
 /// process may have written it without a sync.
-fn make_durable<D: Disk>(
+pub(super) fn make_durable<D: Disk>(
     disk: &D,
     place: &Arc<str>,
     recovered: &Recovered<D>,
@@ -155,7 +156,7 @@ fn make_durable<D: Disk>(
         .map_err(|error| failed(place, "sync", error))
 }
 
-fn take_lock<D: Disk>(disk: &D, place: &Arc<str>) -> Result<D::Lock, LogError> {
+pub(super) fn take_lock<D: Disk>(disk: &D, place: &Arc<str>) -> Result<D::Lock, LogError> {
     disk.lock().map_err(|error| {
         if error.kind() != io::ErrorKind::WouldBlock {
             return failed(place, "lock", error);

@@ -53,6 +53,8 @@ pub(crate) struct Recovered<D: Disk> {
     pub unproven_from: Seq,
     /// Files of segments that are no longer part of the log.
     pub dropped: Vec<String>,
+    /// Everything that says how far the log went says at most this.
+    pub reached_below: Seq,
     pub recovery: Recovery,
 }
 
@@ -98,6 +100,31 @@ pub(crate) struct Known {
     pub replay_from: Seq,
     /// Every record below was durable.
     pub durable_below: Seq,
+    pub purpose: Purpose,
+}
+
+/// Why a log is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To go on with it.
+    Open,
+    /// To see whether it can be opened; nothing is changed.
+    Examine,
+    /// To see what can be kept of it; nothing is changed.
+    ExamineForced,
+    /// To keep what can be kept of it.
+    Salvage,
+}
+
+impl Purpose {
+    /// Whether damage ends the log where it is found.
+    fn is_forced(self) -> bool {
+        matches!(self, Self::ExamineForced | Self::Salvage)
+    }
+
+    fn may_write(self) -> bool {
+        matches!(self, Self::Open | Self::Salvage)
+    }
 }
 
 /// Reads what is in the directory.
@@ -111,7 +138,12 @@ pub(crate) fn recover<D: Disk>(
     let files = Files::sort(names);
     let mut segments: Vec<Segment<D>> = Vec::new();
     let mut dropped = files.temporary;
+    let mut is_cut = false;
     for (first, name) in files.segments {
+        if is_cut {
+            dropped.push(name);
+            continue;
+        }
         let covered = segments
             .last()
             .and_then(|before| before.header.compacted)
@@ -122,7 +154,13 @@ pub(crate) fn recover<D: Disk>(
         } else {
             let index = Index::new(config.index_stride_bytes);
             let (handles, place) = (Arc::clone(handles), Arc::clone(place));
-            segments.push(Segment::open(handles, place, &name, first, index)?);
+            match Segment::open(handles, place, &name, first, index) {
+                Err(LogError::Corrupt { .. }) if known.purpose.is_forced() => {
+                    is_cut = true;
+                    dropped.push(name);
+                }
+                segment => segments.push(segment?),
+            }
         }
     }
     let recovery = Recovery {
@@ -133,6 +171,8 @@ pub(crate) fn recover<D: Disk>(
         segments,
         proven_below: known.durable_below,
         durable_below: known.durable_below,
+        reached_below: known.durable_below,
+        purpose: known.purpose,
         dropped,
         recovery,
     };
@@ -142,6 +182,7 @@ pub(crate) fn recover<D: Disk>(
         next,
         unproven_from: scan.proven_below,
         dropped: scan.dropped,
+        reached_below: scan.reached_below,
         recovery: scan.recovery,
     })
 }
@@ -152,6 +193,8 @@ struct Scan<D: Disk> {
     proven_below: Seq,
     /// What the end mark or the owner says of it.
     durable_below: Seq,
+    reached_below: Seq,
+    purpose: Purpose,
     dropped: Vec<String>,
     recovery: Recovery,
 }
@@ -163,6 +206,11 @@ impl<D: Disk> Scan<D> {
             return Ok(replay_from);
         }
         let next = self.find_end(place, replay_from)?;
+        if next < replay_from && self.purpose.is_forced() {
+            // The snapshot has all of it.
+            self.drop_segments(0);
+            return Ok(replay_from);
+        }
         if next < replay_from {
             return Err(LogError::Behind {
                 place: place.to_string(),
@@ -185,11 +233,20 @@ impl<D: Disk> Scan<D> {
             .segments
             .partition_point(|segment| segment.header.first <= needed)
             .saturating_sub(1);
+        let from = if self.purpose.is_forced() { 0 } else { from };
         for at in 0..from {
             self.seal(at, place)?;
         }
         for at in from..self.segments.len() {
-            let (reached, bad) = self.check(at)?;
+            let (reached, bad) = match self.check(at) {
+                Err(LogError::Corrupt { .. }) if self.purpose.is_forced() => {
+                    // A compacted segment, which is whole or nothing.
+                    let next = self.segments[at].header.first;
+                    self.drop_segments(at);
+                    return Ok(next);
+                }
+                checked => checked?,
+            };
             let next = reached.next();
             let last = at + 1 == self.segments.len();
             if !last && next == self.segments[at + 1].header.first {
@@ -200,6 +257,17 @@ impl<D: Disk> Scan<D> {
             return Ok(next);
         }
         unreachable!("the last segment always ends the log");
+    }
+
+    /// Takes the segments from `at` on out of the log.
+    fn drop_segments(&mut self, at: usize) {
+        for segment in self.segments.drain(at..).rev() {
+            let last = segment.header.compacted.map(|covered| covered.last.next());
+            let below = segment.header.first.max(last.unwrap_or_default());
+            self.reached_below = self.reached_below.max(below);
+            self.dropped.push(segment.name.clone());
+        }
+        self.recovery.segments_scanned = self.recovery.segments_scanned.min(at);
     }
 
     /// Sets the last record of a segment that another one follows.
@@ -289,16 +357,19 @@ impl<D: Disk> Scan<D> {
             later.synced_below = later.synced_below.max(following.header.synced_below);
             let inside = Later::find(following, SEGMENT_HEADER_BYTES)?;
             later.synced_below = later.synced_below.max(inside.synced_below);
+            later.below = later.below.max(inside.below).max(following.header.first);
             torn_bytes += inside.end.max(SEGMENT_HEADER_BYTES);
         }
-        if bad.is_none() && torn_bytes == 0 && self.durable_below > next {
+        self.reached_below = self.reached_below.max(later.below).max(later.synced_below);
+        let is_forced = self.purpose.is_forced();
+        if !is_forced && bad.is_none() && torn_bytes == 0 && self.durable_below > next {
             return Err(LogError::Shortened {
                 place: place.to_string(),
                 next,
                 durable_below: self.durable_below,
             });
         }
-        if later.synced_below.max(self.durable_below) > next {
+        if !is_forced && later.synced_below.max(self.durable_below) > next {
             let following = self
                 .segments
                 .get(at + 1)
@@ -313,7 +384,9 @@ impl<D: Disk> Scan<D> {
             let what = bad.unwrap_or("no frame where one should be");
             return Err(segment.corrupt(offset, next, what));
         }
-        later.wipe(segment, offset)?;
+        if self.purpose.may_write() {
+            later.wipe(segment, offset)?;
+        }
         if torn_bytes > 0 || bad.is_some() || at + 1 < self.segments.len() {
             self.recovery.torn = Some(Torn {
                 segment: segment.path(),
@@ -334,6 +407,8 @@ impl<D: Disk> Scan<D> {
 struct Later {
     /// The highest such claim.
     synced_below: Seq,
+    /// One more than the last record of any frame that is found.
+    below: Seq,
     /// Where the last thing found ends.
     end: u64,
     /// Where something that begins like a frame is.
@@ -346,6 +421,7 @@ impl Later {
         let salt = segment.header.salt;
         let mut later = Self {
             synced_below: Seq(0),
+            below: Seq(0),
             end: 0,
             places: Vec::new(),
         };
@@ -371,6 +447,7 @@ impl Later {
             self.end = self.end.max(place + FRAME_HEADER_BYTES as u64);
             if let Some(header) = FrameHeader::decode(salt, &piece[start..]) {
                 self.synced_below = self.synced_below.max(header.synced_below);
+                self.below = self.below.max(header.first.plus(u64::from(header.count)));
                 self.end = self.end.max(place + header.frame_bytes());
             }
         }

@@ -7,4 +7,5 @@ mod every_byte;
 mod golden;
 mod hostile;
 mod model;
+mod repair;
 mod simulator;

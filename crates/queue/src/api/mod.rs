@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 
+use egret_base::lifecycle::hide_directory;
 use egret_base::{Clock, Entropy};
 use egret_log::Refused;
 use egret_outgoing::Destinations;
@@ -280,9 +281,19 @@ impl Inner {
         let partitions = self.partitions.get();
         let failure = partitions.and_then(|all| all[partition].failure.get());
         match failure {
-            // What ails its log is in Egret's own, with the place.
-            Some(_) => QueueError::PartitionFailed { partition },
+            Some(failure) if failure.failed_partition().is_some() => failure.clone(),
+            Some(error) => self.unusable(partition, error),
             None => QueueError::Stopping,
+        }
+    }
+
+    /// What callers and operators read of a partition that an error keeps from working.
+    pub fn unusable(&self, partition: usize, error: &QueueError) -> QueueError {
+        let reason = egret_base::error::chain(error);
+        let data_dir = self.directory.parent().unwrap_or(&self.directory);
+        QueueError::PartitionUnusable {
+            partition,
+            reason: hide_directory(&reason, data_dir),
         }
     }
 

@@ -454,7 +454,7 @@ impl Queues {
                 })
             });
             let part = match asked.await {
-                Err(QueueError::PartitionFailed { partition }) => {
+                Err(error) if error.failed_partition().is_some() => {
                     unavailable.push(partition);
                     continue;
                 }

@@ -251,7 +251,8 @@ impl Queues {
                 (sights.collect::<Vec<_>>(), found.next)
             });
             let asked = match asked.await {
-                Err(QueueError::PartitionFailed { partition }) => {
+                Err(error) if error.failed_partition().is_some() => {
+                    let partition = at.partition;
                     if !page.unavailable.contains(&partition) {
                         page.unavailable.push(partition);
                     }

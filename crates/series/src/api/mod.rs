@@ -130,6 +130,14 @@ impl Series {
         }
     }
 
+    /// Refuses settings with which the engine cannot run, before anything is started.
+    ///
+    /// # Errors
+    /// [`SeriesError::Invalid`].
+    pub fn check_settings(&self) -> Result<(), SeriesError> {
+        self.inner.check_settings()
+    }
+
     /// The settings in force.
     pub fn config(&self) -> &SeriesConfig {
         &self.inner.config

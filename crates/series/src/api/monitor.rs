@@ -229,6 +229,7 @@ impl Service for Monitor {
             let read = self.reload().await;
             read.map_err(|error| StartError {
                 service: "monitor",
+                is_fatal: true,
                 message: error.problems.join("; "),
             })?;
             lock(&self.inner.state).is_running = true;

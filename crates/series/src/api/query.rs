@@ -53,7 +53,9 @@ impl Series {
                 let began = Instant::now();
                 let answer = inner.evaluate(&query, when, options, &|| budget.stop());
                 inner.metrics.took(Component::Evaluate, began.elapsed());
-                Ok(answer?)
+                let mut answer = answer?;
+                answer.warnings.extend(inner.partial_data());
+                Ok(answer)
             })
             .await?;
         self.inner.metrics.queries.inc();
@@ -61,9 +63,38 @@ impl Series {
     }
 }
 
-impl Series {}
+impl Series {
+    /// What every answer lacks at this moment, as the warnings that it is to carry.
+    pub fn partial_data(&self) -> Vec<String> {
+        self.inner.partial_data()
+    }
+}
 
 impl Inner {
+    /// What an answer lacks, as the warnings that it carries: a shard or block that is not read.
+    pub fn partial_data(&self) -> Vec<String> {
+        let shards = self.shards.get().into_iter().flatten();
+        let mut warnings: Vec<String> = shards
+            .filter(|shard| matches!(shard.failure.get(), Some(SeriesError::ShardUnusable { .. })))
+            .map(|shard| {
+                format!(
+                    "partial data: shard {} of the series could not start, its samples since the last block are missing",
+                    shard.number
+                )
+            })
+            .collect();
+        let set_aside = self
+            .catalog
+            .get()
+            .map_or(0, |catalog| catalog.quarantined().len());
+        if set_aside > 0 {
+            warnings.push(format!(
+                "partial data: {set_aside} damaged files of blocks were set aside, their samples are missing"
+            ));
+        }
+        warnings
+    }
+
     fn executor(&self) -> &dyn Executor {
         match self.query_threads.get() {
             Some(query_threads) => query_threads,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use egret_log::{Appended, Batch, Inbox, Log, LogError, Taken as Waiting};
+use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken as Waiting};
 
 pub(crate) use self::core::Core;
 use super::ticket::{Outcome, Ticket};
@@ -127,6 +127,11 @@ impl<L: Log + 'static> Shard<L> {
             batch: Batch::new(),
             unlogged: Vec::new(),
         }
+    }
+
+    /// Where the log ends.
+    pub fn end(&self) -> Seq {
+        self.log.next()
     }
 
     /// Works until the inbox is closed and empty, or the log fails. However it ends, everybody who waits is told,

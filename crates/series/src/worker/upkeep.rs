@@ -354,11 +354,8 @@ impl Upkeep {
     /// [`SeriesError`]: it is not sure what was deleted. The rest is tried again.
     pub fn delete(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
         // A deletion that is begun and cannot be finished would hold up everything else.
-        if let Some(failure) = self
-            .shards
-            .iter()
-            .find_map(|kept| kept.shared.failure.get())
-        {
+        let mut shards = self.inner.shards.get().into_iter().flatten();
+        if let Some(failure) = shards.find_map(|shard| shard.failure.get()) {
             return Err(failure.clone());
         }
         self.deleting(|delete| delete.go_on().and_then(|()| delete.run(deletion)))

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use egret_base::Timestamp;
-use egret_base::lifecycle::Readiness;
+use egret_base::condition::{self, ActiveCondition};
+use egret_base::lifecycle::{FailedPart, Readiness};
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -46,6 +47,35 @@ struct ReadyState {
     ready: bool,
     /// The services in the order of their start.
     services: Vec<ServiceState>,
+    /// What does not work and will not by itself: services, and pieces of them.
+    failed: Vec<FailedState>,
+    /// Faults that last and are tried again, by name; `/v1/status` says more of them.
+    #[schema(value_type = Vec<String>, example = json!(["clock_held"]))]
+    conditions: Vec<&'static str>,
+}
+
+/// A fault that lasts, such as a full disk, and is tried again.
+#[derive(Serialize, ToSchema)]
+struct ConditionState {
+    /// What kind of fault it is.
+    #[schema(example = "queue_log_full")]
+    name: &'static str,
+    /// What has it.
+    subject: String,
+    /// The latest failure.
+    reason: String,
+}
+
+/// A service, or a piece of one, that does not work while the others do.
+#[derive(Serialize, ToSchema)]
+struct FailedState {
+    /// The service, or the service and its piece.
+    #[schema(example = "queue/001")]
+    part: String,
+    /// Why it does not work.
+    reason: String,
+    /// What to do about it.
+    remedy: String,
 }
 
 /// One service's readiness.
@@ -81,6 +111,10 @@ struct StatusReport {
     uptime_ms: u64,
     /// The services in the order of their start.
     services: Vec<ServiceState>,
+    /// What does not work and will not by itself: services, and pieces of them.
+    failed: Vec<FailedState>,
+    /// Faults that last and are tried again.
+    conditions: Vec<ConditionState>,
     /// One section per engine, such as `postgres` or `branches`.
     #[serde(flatten)]
     #[schema(value_type = Object, additional_properties)]
@@ -91,7 +125,7 @@ fn service_states(doors: &Doors) -> Vec<ServiceState> {
     let state = |(name, readiness)| {
         let (ready, reason) = match readiness {
             Readiness::Ready => (true, None),
-            Readiness::NotReady(reason) => (false, Some(reason)),
+            Readiness::NotReady(reason) | Readiness::Failed(reason) => (false, Some(reason)),
         };
         ServiceState {
             name,
@@ -100,6 +134,34 @@ fn service_states(doors: &Doors) -> Vec<ServiceState> {
         }
     };
     doors.readiness().into_iter().map(state).collect()
+}
+
+fn failed_states(doors: &Doors) -> Vec<FailedState> {
+    let state = |failed: FailedPart| FailedState {
+        part: failed.part,
+        reason: failed.reason,
+        remedy: failed.remedy,
+    };
+    (doors.failed_parts)().into_iter().map(state).collect()
+}
+
+/// The names of the faults that last, each once: whoever has no token learns no more of them.
+fn condition_names() -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = condition::active()
+        .into_iter()
+        .map(|condition| condition.name)
+        .collect();
+    names.dedup();
+    names
+}
+
+fn condition_states() -> Vec<ConditionState> {
+    let state = |condition: ActiveCondition| ConditionState {
+        name: condition.name,
+        subject: condition.subject,
+        reason: condition.reason,
+    };
+    condition::active().into_iter().map(state).collect()
 }
 
 /// Whether the process is alive
@@ -121,8 +183,14 @@ async fn healthz() -> Json<Health> {
     ))]
 async fn readyz(State(doors): State<Arc<Doors>>) -> Response {
     let services = service_states(&doors);
-    let ready = services.iter().all(|service| service.ready);
-    let report = Json(ReadyState { ready, services });
+    let failed = failed_states(&doors);
+    let ready = failed.is_empty() && services.iter().all(|service| service.ready);
+    let report = Json(ReadyState {
+        ready,
+        services,
+        failed,
+        conditions: condition_names(),
+    });
     if ready {
         return report.into_response();
     }
@@ -213,6 +281,8 @@ async fn status(State(doors): State<Arc<Doors>>) -> Json<StatusReport> {
         started_at: doors.started_at,
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
         services: service_states(&doors),
+        failed: failed_states(&doors),
+        conditions: condition_states(),
         sections,
     })
 }

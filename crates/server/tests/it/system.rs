@@ -15,7 +15,10 @@ async fn readiness_names_what_is_not_ready() {
     assert_eq!(alive, json!({"status": "ok"}));
     let ready: Value = house.get("/readyz").await.json().await.unwrap();
     let services = json!([{"name": "postgres", "ready": true}, {"name": "server", "ready": true}]);
-    assert_eq!(ready, json!({"ready": true, "services": services}));
+    assert_eq!(
+        ready,
+        json!({"ready": true, "services": services, "failed": [], "conditions": []})
+    );
     *house.readiness.lock().unwrap() = Readiness::NotReady("starting".to_owned());
     let response = house.get("/readyz").await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);

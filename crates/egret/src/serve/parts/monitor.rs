@@ -9,6 +9,7 @@ use egret_server::Metrics;
 
 use super::sections::hosts;
 use super::{Engines, Parts, Underneath};
+use crate::serve::Embedded;
 
 /// The program's own metrics, as `/metrics` shows them.
 struct Own(Arc<Metrics>);
@@ -53,8 +54,8 @@ impl Parts {
 fn postgres(underneath: &Underneath) -> OwnMetrics {
     let limits = StatisticsLimits::default();
     let (statistics, instance) = match underneath {
-        Underneath::Embedded(embedded) => {
-            let server = embedded.postgres.clone();
+        Underneath::Embedded(Embedded { postgres, .. }) | Underneath::Unmounted(postgres) => {
+            let server = postgres.clone();
             let instance = format!("127.0.0.1:{}", server.port());
             let connection = move || server.connection("postgres", "series");
             (PostgresStatistics::new(connection, limits), instance)

@@ -54,7 +54,7 @@ pub(super) fn postgres_section(server: Arc<EmbeddedServer>) -> StatusSection {
         Box::pin(async move {
             let (state, version) = match server.ready() {
                 Readiness::Ready => ("running".to_owned(), running_version(&server).await),
-                Readiness::NotReady(reason) => (reason, String::new()),
+                Readiness::NotReady(reason) | Readiness::Failed(reason) => (reason, String::new()),
             };
             json!({
                 "kind": "embedded",
@@ -76,7 +76,7 @@ pub(super) fn external_section(server: Arc<ManagedServer>) -> StatusSection {
             let connection = server.connection();
             let (state, version) = match server.ready() {
                 Readiness::Ready => ("connected".to_owned(), version_of(connection).await),
-                Readiness::NotReady(reason) => (reason, String::new()),
+                Readiness::NotReady(reason) | Readiness::Failed(reason) => (reason, String::new()),
             };
             json!({
                 "kind": "external",

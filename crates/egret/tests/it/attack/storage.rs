@@ -1,1 +1,329 @@
 //! Damaged, missing and full storage: what stops, what goes on, and what is said of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use reqwest::{Method, StatusCode};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::place::Place;
+
+const PARTITIONS: usize = 2;
+/// So many that every partition has some.
+const TASKS: usize = 40;
+
+fn place(purpose: &str) -> Place {
+    let mut place = Place::new(purpose);
+    place.variables = vec![
+        ("EGRET_QUEUE_PARTITIONS", PARTITIONS.to_string()),
+        ("EGRET_SERIES_SHARDS", PARTITIONS.to_string()),
+        ("EGRET_SERIES_SCRAPE_POSTGRES", "false".to_owned()),
+        ("EGRET_BRANCHES_VOLUME", "copy".to_owned()),
+    ];
+    place
+}
+
+async fn ask(place: &Place, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+    let (status, text) = ask_text(place, method, path, body).await;
+    (status, serde_json::from_str(&text).unwrap_or_default())
+}
+
+async fn ask_text(place: &Place, method: Method, path: &str, body: Value) -> (StatusCode, String) {
+    // Another test may have installed the same provider before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let token = std::fs::read_to_string(place.data_dir().join("admin.token")).unwrap();
+    let url = format!("http://127.0.0.1:{}{path}", place.ports[0]);
+    let request = reqwest::Client::new().request(method, url);
+    let request = request.bearer_auth(token.trim()).json(&body);
+    let response = request.send().await.unwrap();
+    (response.status(), response.text().await.unwrap())
+}
+
+/// Makes a queue with tasks in every partition and returns their ids.
+async fn fill(place: &Place) -> Vec<String> {
+    let (status, _) = ask(place, Method::PUT, "/v1/queues/q", json!({})).await;
+    assert!(status.is_success(), "{status}");
+    let mut ids = Vec::with_capacity(TASKS);
+    for number in 0..TASKS {
+        // The key decides on the partition.
+        let task =
+            json!({"payload": format!("payload {number}"), "ordering_key": number.to_string()});
+        let (status, answer) = ask(place, Method::POST, "/v1/queues/q/tasks", task).await;
+        assert!(status.is_success(), "{status}: {answer}");
+        ids.push(answer["id"].as_str().unwrap().to_owned());
+    }
+    ids
+}
+
+/// How many of the tasks can be read, and how many are refused as unavailable.
+async fn count(place: &Place, ids: &[String]) -> (usize, usize) {
+    let (mut there, mut refused) = (0, 0);
+    for id in ids {
+        let path = format!("/v1/tasks/{id}");
+        match ask(place, Method::GET, &path, Value::Null).await.0 {
+            StatusCode::OK => there += 1,
+            StatusCode::SERVICE_UNAVAILABLE => refused += 1,
+            other => panic!("task {id}: {other}"),
+        }
+    }
+    (there, refused)
+}
+
+/// The parts that `/readyz` says have failed.
+async fn failed(place: &Place) -> Vec<String> {
+    let (status, answer) = ask(place, Method::GET, "/readyz", Value::Null).await;
+    let items = answer["failed"].as_array().unwrap();
+    let failed: Vec<String> = items
+        .iter()
+        .map(|item| item["part"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(status == StatusCode::OK, failed.is_empty(), "{answer}");
+    failed
+}
+
+fn newest_segment(log: &Path) -> PathBuf {
+    let entries = std::fs::read_dir(log).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let segments = paths.filter(|path| path.extension().is_some_and(|ext| ext == "log"));
+    segments.max().unwrap()
+}
+
+/// Changes one bit of the last byte of a file that is not zero.
+fn flip_last_byte(path: &Path) {
+    let mut content = std::fs::read(path).unwrap();
+    let at = content.iter().rposition(|byte| *byte != 0).unwrap();
+    content[at] ^= 1;
+    std::fs::write(path, content).unwrap();
+}
+
+async fn stopped_with_tasks(place: &Place) -> Vec<String> {
+    let server = place.start(&["serve"]);
+    let ids = fill(place).await;
+    assert_eq!(failed(place).await, Vec::<String>::new());
+    server.stop(Signal::TERM);
+    ids
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_the_last_record_stops_only_its_partition() {
+    let place = place("flipped");
+    let ids = stopped_with_tasks(&place).await;
+    flip_last_byte(&newest_segment(&place.data_dir().join("queue/001/log")));
+    let server = place.start_partly(&["serve"]);
+    assert_eq!(failed(&place).await, ["queue/001"]);
+    let (there, refused) = count(&place, &ids).await;
+    assert!(there > 0 && refused > 0, "{there} {refused}");
+    assert_eq!(there + refused, TASKS);
+    let (_, metrics) = ask_text(&place, Method::GET, "/metrics", Value::Null).await;
+    let sample = "egret_part_failed{part=\"queue/001\"} 1";
+    assert!(metrics.contains(sample), "{metrics}");
+    let status = place.json(&["status"]);
+    let reason = status["failed"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("corrupt segment"), "{reason}");
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn repair_says_what_it_cuts_and_keeps_the_original() {
+    let place = place("repair");
+    let ids = stopped_with_tasks(&place).await;
+    flip_last_byte(&newest_segment(&place.data_dir().join("queue/001/log")));
+    let queue = place.data_dir().join("queue");
+    let found = place.json(&["repair"]);
+    assert_eq!(found["items"][0]["part"], "queue/001", "{found}");
+    let loss = found["items"][0]["loss"].as_str().unwrap();
+    assert!(loss.contains("changes to tasks"), "{loss}");
+    place.json(&["repair", "queue/001", "--yes"]);
+    let kept = std::fs::read_dir(&queue).unwrap();
+    let kept = kept.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(
+        kept.filter(|name| name.starts_with("001.damaged-")).count(),
+        1
+    );
+    let server = place.start(&["serve"]);
+    let (status, _) = ask(&place, Method::GET, "/v1/queues/q", Value::Null).await;
+    assert!(status.is_success(), "{status}");
+    let mut there = 0;
+    for id in &ids {
+        let path = format!("/v1/tasks/{id}");
+        there += usize::from(
+            ask(&place, Method::GET, &path, Value::Null)
+                .await
+                .0
+                .is_success(),
+        );
+    }
+    assert!(there > 0, "{there}");
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn a_partition_whose_directory_is_gone_is_missed() {
+    let place = place("gone");
+    let ids = stopped_with_tasks(&place).await;
+    std::fs::remove_dir_all(place.data_dir().join("queue/001")).unwrap();
+    let server = place.start_partly(&["serve"]);
+    assert_eq!(failed(&place).await, ["queue/001"]);
+    let (there, refused) = count(&place, &ids).await;
+    assert!(there > 0 && refused > 0, "{there} {refused}");
+    server.stop(Signal::TERM);
+    assert!(!place.data_dir().join("queue/001").exists());
+}
+
+#[tokio::test]
+async fn engines_whose_directories_are_gone_are_missed() {
+    let place = place("missing");
+    stopped_with_tasks(&place).await;
+    std::fs::remove_dir_all(place.data_dir().join("queue")).unwrap();
+    std::fs::remove_dir_all(place.data_dir().join("volume/source")).unwrap();
+    let server = place.start_partly(&["serve"]);
+    let failed = failed(&place).await;
+    let (_, answer) = ask(&place, Method::GET, "/readyz", Value::Null).await;
+    assert_eq!(
+        failed,
+        ["branches", "outbox", "postgres", "queue", "volume"],
+        "{answer}"
+    );
+    assert!(
+        answer.to_string().contains("is a file system not mounted?"),
+        "{answer}"
+    );
+    let (status, problem) = ask(&place, Method::GET, "/v1/queues", Value::Null).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(problem["code"], "part_failed");
+    let query = "/prometheus/api/v1/query?query=1";
+    assert_eq!(
+        ask(&place, Method::GET, query, Value::Null).await.0,
+        StatusCode::OK
+    );
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn a_damaged_shard_stops_only_itself_and_answers_say_so() {
+    let place = place("shard");
+    let ids = stopped_with_tasks(&place).await;
+    let log = newest_segment(&place.data_dir().join("series/000/log"));
+    let mut content = std::fs::read(&log).unwrap();
+    content[100] ^= 1;
+    std::fs::write(&log, content).unwrap();
+    let server = place.start_partly(&["serve"]);
+    assert_eq!(failed(&place).await, ["series/000"]);
+    assert_eq!(count(&place, &ids).await, (TASKS, 0));
+    let query = "/prometheus/api/v1/query?query=up";
+    let (status, answer) = ask(&place, Method::GET, query, Value::Null).await;
+    assert_eq!(status, StatusCode::OK);
+    let warning = answer["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("partial data: shard 0"), "{warning}");
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn queue_and_series_serve_when_postgres_does_not_start() {
+    let place = place("nopg");
+    let ids = stopped_with_tasks(&place).await;
+    std::fs::remove_file(place.data_dir().join("volume/source/global/pg_control")).unwrap();
+    let server = place.start_partly(&["serve"]);
+    assert_eq!(failed(&place).await, ["branches", "postgres"]);
+    assert_eq!(count(&place, &ids).await, (TASKS, 0));
+    let (status, problem) = ask(&place, Method::GET, "/v1/branches", Value::Null).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(problem["code"], "part_failed");
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn a_lost_number_of_parts_stops_only_its_engine_and_is_found_again() {
+    let place = place("count");
+    let ids = stopped_with_tasks(&place).await;
+    std::fs::write(place.data_dir().join("queue/partitions"), "\u{fffd}?").unwrap();
+    std::fs::remove_file(place.data_dir().join("series/shards")).unwrap();
+    let server = place.start_partly(&["serve"]);
+    assert_eq!(
+        failed(&place).await,
+        ["monitor", "outbox", "queue", "series"]
+    );
+    let branches = ask(&place, Method::GET, "/v1/branches", Value::Null).await;
+    assert_eq!(branches.0, StatusCode::OK);
+    server.stop(Signal::TERM);
+    let found = place.json(&["repair", "--yes"]);
+    let parts: Vec<&str> = found["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["part"].as_str().unwrap())
+        .collect();
+    assert_eq!(parts, ["queue/partitions", "series/shards"]);
+    let server = place.start(&["serve"]);
+    assert_eq!(count(&place, &ids).await, (TASKS, 0));
+    server.stop(Signal::TERM);
+}
+
+/// A file system that holds the data directory alone, so that it can be filled.
+struct DataVolume(PathBuf);
+
+impl DataVolume {
+    /// Nothing where only root may mount.
+    fn mount(place: &Place) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let path = place.data_dir();
+        std::fs::create_dir(&path).unwrap();
+        let options = "size=700m,mode=0700";
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(&path)
+            .status();
+        assert!(mounted.unwrap().success());
+        Some(Self(path))
+    }
+
+    /// Takes all the space that is left.
+    fn fill(&self) {
+        use std::io::Write;
+        let mut file = std::fs::File::create(self.0.join("filling")).unwrap();
+        let block = vec![1_u8; 1 << 20];
+        while file.write_all(&block).is_ok() {}
+        while file.write_all(&block[..512]).is_ok() {}
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(self.0.join("filling")).unwrap();
+    }
+}
+
+impl Drop for DataVolume {
+    fn drop(&mut self) {
+        // A process of the server may still have a file open for a moment.
+        let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_does_not_keep_egret_from_starting() {
+    let place = place("full");
+    let Some(volume) = DataVolume::mount(&place) else {
+        return;
+    };
+    let ids = stopped_with_tasks(&place).await;
+    let reserve = place.data_dir().join("reserve");
+    assert!(reserve.exists());
+    volume.fill();
+    let server = place.start(&["serve"]);
+    assert!(!reserve.exists());
+    assert_eq!(count(&place, &ids).await, (TASKS, 0));
+    volume.make_room();
+    server.stop(Signal::TERM);
+    assert!(reserve.exists());
+    // A repair finds room as well.
+    flip_last_byte(&newest_segment(&place.data_dir().join("queue/001/log")));
+    volume.fill();
+    place.json(&["repair", "queue/001", "--yes"]);
+    volume.make_room();
+    let server = place.start(&["serve"]);
+    assert_eq!(failed(&place).await, Vec::<String>::new());
+    server.stop(Signal::TERM);
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use egret_base::lifecycle::{Readiness, Service};
+use egret_base::lifecycle::Service;
 use egret_base::{SystemClock, SystemEntropy};
 use prometheus_client::registry::Registry;
 
@@ -134,40 +134,39 @@ async fn a_queue_that_was_being_changed_is_changed() {
     }
 }
 
-/// Why the engine is not ready.
-fn lack(queues: &Queues) -> String {
-    match queues.ready() {
-        Readiness::Ready => "nothing".to_owned(),
-        Readiness::NotReady(reason) => reason,
-    }
+/// The parts that have failed, each by name.
+fn failed(queues: &Queues) -> Vec<String> {
+    let parts = queues.failed_parts();
+    parts.into_iter().map(|failed| failed.part).collect()
 }
 
 #[tokio::test]
 async fn a_partition_whose_directory_is_gone_stops_only_itself() {
     let directory = tempfile::tempdir().unwrap();
     let queues = start(directory.path()).await;
-    let id = make(&queues, "q").await;
+    make(&queues, "q").await;
     queues.stop().await;
     std::fs::remove_dir_all(directory.path().join("001")).unwrap();
     let queues = start(directory.path()).await;
-    let lack = lack(&queues);
-    assert!(
-        lack.contains("partition 1 of the queue could not start"),
-        "{lack}"
-    );
+    assert_eq!(failed(&queues), ["queue/001"]);
     for partition in [0, 2] {
-        let has = queues
+        let asked = queues
             .inner
-            .ask(partition, move |turn| turn.state.queue_with(id).is_some());
-        assert!(has.await.unwrap(), "partition {partition} serves");
+            .ask(partition, |turn| turn.state.queues().count());
+        assert!(asked.await.is_ok(), "partition {partition} serves");
     }
     let asked = queues.inner.ask(1, |_| ()).await;
     assert!(matches!(
         asked,
-        Err(QueueError::PartitionFailed { partition: 1 })
+        Err(QueueError::PartitionUnusable { partition: 1, reason }) if reason.contains("001/log")
     ));
     queues.stop().await;
     assert!(!directory.path().join("001").exists());
+    let mended = crate::repair::repair(directory.path(), "001", "now").unwrap();
+    assert_eq!(mended.unwrap().action, "begin it empty");
+    let queues = start(directory.path()).await;
+    assert_eq!(failed(&queues), Vec::<String>::new());
+    queues.stop().await;
 }
 
 #[tokio::test]
@@ -182,8 +181,12 @@ async fn a_flipped_bit_in_the_last_record_stops_only_its_partition() {
     content[last] ^= 1;
     std::fs::write(&segment, content).unwrap();
     let queues = start(directory.path()).await;
-    let lack = lack(&queues);
-    assert!(lack.contains("log: corrupt segment"), "{lack}");
+    let parts = queues.failed_parts();
+    let [failed] = parts.as_slice() else {
+        panic!("one part has failed: {parts:?}");
+    };
+    assert_eq!(failed.part, "queue/002");
+    assert!(failed.reason.contains("log: corrupt segment"), "{failed:?}");
     assert!(queues.inner.ask(0, |_| ()).await.is_ok());
     assert!(queues.inner.ask(2, |_| ()).await.is_err());
     queues.stop().await;

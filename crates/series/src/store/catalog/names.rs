@@ -14,7 +14,7 @@ const BLOCK: &str = "block-";
 const TOMBSTONES: &str = "tombstones-";
 const REPLACEMENT: &str = "replace-";
 const NEW: &str = ".new";
-const QUARANTINE: &str = "quarantine-";
+pub(crate) const QUARANTINE: &str = "quarantine-";
 
 /// What a file is by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

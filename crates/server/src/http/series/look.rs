@@ -39,16 +39,21 @@ fn scope(parameters: &Parameters) -> Result<Scope, QueryError> {
     })
 }
 
-fn listed<T>((items, more): (Vec<T>, bool), append: impl Fn(T, &mut Vec<u8>)) -> Response {
+fn listed<T>(
+    series: &Series,
+    (items, more): (Vec<T>, bool),
+    append: impl Fn(T, &mut Vec<u8>),
+) -> Response {
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
     append_list(items, &mut body, append);
-    let truncated = [TRUNCATED.to_owned()];
-    append_end(if more { &truncated } else { &[] }, &[], &mut body);
+    let mut warnings = series.partial_data();
+    warnings.extend(more.then(|| TRUNCATED.to_owned()));
+    append_end(&warnings, &[], &mut body);
     json(body)
 }
 
-fn texts(found: (Vec<String>, bool)) -> Response {
-    listed(found, |text, out| append_text(&text, out))
+fn texts(series: &Series, found: (Vec<String>, bool)) -> Response {
+    listed(series, found, |text, out| append_text(&text, out))
 }
 
 /// List series
@@ -74,7 +79,9 @@ pub(super) async fn series(
         return Err(without_selector().into());
     }
     let found = series.series(scope, parameters.limit()?).await?;
-    Ok(listed(found, |labels, out| append_labels(&labels, out)))
+    Ok(listed(&series, found, |labels, out| {
+        append_labels(&labels, out)
+    }))
 }
 
 /// List the names of labels
@@ -94,7 +101,8 @@ pub(super) async fn labels(
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let scope = scope(&parameters)?;
-    Ok(texts(series.label_names(scope, parameters.limit()?).await?))
+    let found = series.label_names(scope, parameters.limit()?).await?;
+    Ok(texts(&series, found))
 }
 
 /// List the values of a label
@@ -123,7 +131,7 @@ pub(super) async fn label_values(
     let found = series
         .label_values(name, scope, parameters.limit()?)
         .await?;
-    Ok(texts(found))
+    Ok(texts(&series, found))
 }
 
 /// Undoes Prometheus's escaping of names: `__` is `_`, and `_2e_` the character with that number. `None` when the

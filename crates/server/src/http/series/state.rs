@@ -180,7 +180,7 @@ pub(super) async fn ready(State(series): State<Series>) -> Response {
             let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
             (kind, "Egret is ready.\n").into_response()
         }
-        Readiness::NotReady(reason) => {
+        Readiness::NotReady(reason) | Readiness::Failed(reason) => {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             Problem::new(status, "series_stopping", reason, true).into_response()
         }

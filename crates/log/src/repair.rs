@@ -1,0 +1,395 @@
+//! Repair of one part of an engine's data: a directory with a log in `log` and a snapshot of what the log said. Done
+//! while nothing runs; the directory as it was is kept beside the repaired one.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use egret_base::durable;
+use egret_base::parts::{self, KnownParts};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::file::end::END_NAME;
+use crate::file::keeper::SPARE_PREFIX;
+use crate::file::salvage::{Cut, examine, salvage};
+use crate::{Directory, FileLog, Housekeeping, Log, LogConfig, LogError, Seq};
+
+/// What is wrong with a part, and what its repair would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The part, such as `queue/001`.
+    pub part: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What a repair does.
+    pub action: String,
+    /// What would be lost by it.
+    pub loss: String,
+}
+
+/// The file of an engine that says how many parts its data has.
+pub struct CountFile<'a> {
+    /// The engine's name: `queue`.
+    pub engine: &'a str,
+    /// The engine's directory.
+    pub directory: &'a Path,
+    /// The file's name in it.
+    pub name: &'a str,
+}
+
+impl CountFile<'_> {
+    /// What is wrong with the file, if anything is and the directory shows how many parts there are.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn examine(&self) -> Result<Option<Finding>, LogError> {
+        let problem = match parts::stored_count(self.directory, self.name) {
+            Ok(Some(_)) => return Ok(None),
+            Ok(None) => "it is missing".to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => error.to_string(),
+            Err(error) => return Err(failed("read", &self.path())(error)),
+        };
+        let count = self.count()?;
+        Ok((count > 0).then(|| Finding {
+            part: format!("{}/{}", self.engine, self.name),
+            problem: format!("{}: {problem}", self.path().display()),
+            action: format!("write that there are {count}, as the directories of parts show"),
+            loss: "nothing".to_owned(),
+        }))
+    }
+
+    /// Writes the file anew, if anything is wrong with it.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn repair(&self) -> Result<Option<Finding>, LogError> {
+        let Some(finding) = self.examine()? else {
+            return Ok(None);
+        };
+        let written = parts::write_count(self.directory, self.name, self.count()?);
+        written.map_err(failed("write", &self.path()))?;
+        Ok(Some(finding))
+    }
+
+    /// The number of parts: what the file says, else what the directory shows.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn count(&self) -> Result<usize, LogError> {
+        match parts::stored_count(self.directory, self.name) {
+            Ok(Some(count)) => Ok(count),
+            _ => parts::shown_count(self.directory).map_err(failed("read", self.directory)),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(self.name)
+    }
+}
+
+/// Room beside the segment that is copied, in bytes: directories and names.
+const ROOM_FOR_NAMES_BYTES: u64 = 1 << 20;
+
+/// What is wrong with a part.
+enum Damage {
+    /// Its snapshot cannot be read.
+    Unreadable(String),
+    /// Its directory is not there.
+    Missing(PathBuf),
+    /// It has a snapshot, but no log.
+    LogMissing(PathBuf),
+    /// Its log cannot be opened.
+    Log(Cut),
+}
+
+impl Damage {
+    fn problem(&self) -> String {
+        match self {
+            Self::Unreadable(problem) => problem.clone(),
+            Self::Missing(path) | Self::LogMissing(path) => {
+                format!("{} is missing", path.display())
+            }
+            Self::Log(cut) => cut.error.to_string(),
+        }
+    }
+
+    /// The first record that the log must have, where anything can be kept.
+    fn kept(&self, replay_from: &Result<Seq, String>) -> Option<Seq> {
+        match self {
+            Self::Unreadable(_) | Self::Missing(_) => None,
+            Self::LogMissing(_) | Self::Log(_) => replay_from.as_ref().ok().copied(),
+        }
+    }
+
+    /// The name of the segment that is cut and written to.
+    fn cut_segment(&self) -> Option<String> {
+        let Self::Log(Cut { file, .. }) = self else {
+            return None;
+        };
+        let name = Path::new(file.as_ref()?).file_name()?;
+        Some(name.to_string_lossy().into_owned())
+    }
+}
+
+/// A part of an engine's data.
+pub struct Part<'a> {
+    /// The engine's name: `queue`.
+    pub engine: &'a str,
+    /// The engine's directory.
+    pub directory: &'a Path,
+    /// The part's name in it: `001`.
+    pub name: String,
+    /// What its records say: `changes to tasks`.
+    pub holds: &'a str,
+    /// The first record that its snapshot does not have, or why the snapshot cannot be read.
+    pub replay_from: Result<Seq, String>,
+}
+
+impl Part<'_> {
+    /// What is wrong with the part, if anything is. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`LogError::Locked`], [`LogError::UnknownVersion`], [`LogError::Io`].
+    pub fn examine(&self) -> Result<Option<Finding>, LogError> {
+        let known = self.known()?;
+        let damage = self.diagnose(&known)?;
+        Ok(damage.map(|damage| self.finding(&damage, &known)))
+    }
+
+    /// Repairs the part, if anything is wrong with it. The directory as it was stays beside the repaired one; its name
+    /// then ends in `.damaged-<stamp>`. Segments that stay whole are linked, not copied, so that a full disk needs
+    /// room for one segment only.
+    ///
+    /// # Errors
+    /// As [`Part::examine`], and [`LogError::Full`] when there is no room for the segment that is cut: nothing is
+    /// changed then.
+    pub fn repair(&self, stamp: &str) -> Result<Option<Finding>, LogError> {
+        let known = self.known()?;
+        let Some(damage) = self.diagnose(&known)? else {
+            return Ok(None);
+        };
+        let finding = self.finding(&damage, &known);
+        let aside = format!("{}.damaged-{stamp}", self.name);
+        let aside = self.directory.join(aside);
+        let next = match damage.kept(&self.replay_from) {
+            Some(replay_from) => Some(self.replace_by_repaired(&aside, &damage, replay_from)?),
+            None => {
+                self.set_aside(&aside)?;
+                None
+            }
+        };
+        let noted = known.change(|parts| {
+            match next {
+                Some(next) => parts.insert(self.name.clone(), next.0),
+                None => parts.remove(&self.name),
+            };
+        });
+        noted.map_err(failed("write the list of parts in", self.directory))?;
+        Ok(Some(finding))
+    }
+
+    fn diagnose(&self, known: &KnownParts) -> Result<Option<Damage>, LogError> {
+        let (path, log_path) = (self.path(), self.log_path());
+        let replay_from = match &self.replay_from {
+            Err(problem) => return Ok(Some(Damage::Unreadable(problem.clone()))),
+            Ok(replay_from) => *replay_from,
+        };
+        if !path.is_dir() {
+            return Ok(self.is_expected(known).then_some(Damage::Missing(path)));
+        }
+        if !log_path.is_dir() {
+            return Ok(Some(Damage::LogMissing(log_path)));
+        }
+        let cut = examine(&open(&log_path)?, &self.config(known), replay_from)?;
+        Ok(cut.map(Damage::Log))
+    }
+
+    fn set_aside(&self, aside: &Path) -> Result<(), LogError> {
+        let path = self.path();
+        if !path.exists() {
+            return Ok(());
+        }
+        fs::rename(&path, aside).map_err(failed("rename", &path))?;
+        durable::sync_directory(self.directory).map_err(failed("sync", self.directory))
+    }
+
+    /// Makes a repaired copy under the name `aside` and exchanges it with the part in one step, so that a crash leaves
+    /// the one or the other in place. Returns the number of the next record.
+    fn replace_by_repaired(
+        &self,
+        aside: &Path,
+        damage: &Damage,
+        replay_from: Seq,
+    ) -> Result<Seq, LogError> {
+        let path = self.path();
+        let repaired = self.make_repaired(aside, damage, replay_from);
+        let next = repaired.inspect_err(|_| {
+            // What is left of the copy would take room; the error that is returned matters more.
+            let _ = fs::remove_dir_all(aside);
+        })?;
+        let exchanged = renameat_with(CWD, aside, CWD, &path, RenameFlags::EXCHANGE);
+        exchanged
+            .map_err(io::Error::from)
+            .map_err(failed("exchange", &path))?;
+        durable::sync_directory(self.directory).map_err(failed("sync", self.directory))?;
+        Ok(next)
+    }
+
+    fn make_repaired(
+        &self,
+        aside: &Path,
+        damage: &Damage,
+        replay_from: Seq,
+    ) -> Result<Seq, LogError> {
+        let path = self.path();
+        let written = damage.cut_segment();
+        self.check_room(damage)?;
+        link_directory(&path, aside, written.as_deref()).map_err(failed("copy", &path))?;
+        let log_path = aside.join("log");
+        durable::make_directory(&log_path).map_err(failed("make", &log_path))?;
+        let disk = open(&log_path)?;
+        // The records that are lost are expected no more.
+        let config = LogConfig {
+            spare_segments: 0,
+            housekeeping: Housekeeping::Owner,
+            ..LogConfig::default()
+        };
+        salvage(&disk, &config, replay_from)?;
+        let (log, _) = FileLog::open(disk, config, replay_from)?;
+        Ok(log.next())
+    }
+
+    /// Refuses before anything is written when the file system has no room for what a repair writes.
+    fn check_room(&self, damage: &Damage) -> Result<(), LogError> {
+        let place = self.path();
+        let written = match damage.cut_segment() {
+            Some(name) => {
+                let segment = self.log_path().join(name);
+                let size = fs::metadata(&segment).map_err(failed("read", &segment))?;
+                size.len()
+            }
+            None => LogConfig::default().first_segment_bytes,
+        };
+        let needed_bytes = written + ROOM_FOR_NAMES_BYTES;
+        let space = rustix::fs::statvfs(self.directory).map_err(io::Error::from);
+        let space = space.map_err(failed("look at", self.directory))?;
+        if space.f_bavail.saturating_mul(space.f_frsize) < needed_bytes {
+            return Err(LogError::Full {
+                place: place.display().to_string(),
+                needed_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    fn finding(&self, damage: &Damage, known: &KnownParts) -> Finding {
+        let (action, loss) = match damage {
+            Damage::Unreadable(_) | Damage::Missing(_) => {
+                let loss = match known.number(&self.name) {
+                    Some(end) if end > 1 => {
+                        format!("everything in it: {} records ({})", end - 1, self.holds)
+                    }
+                    _ => "everything in it".to_owned(),
+                };
+                ("begin it empty".to_owned(), loss)
+            }
+            Damage::LogMissing(_) => (
+                "begin a new log after the snapshot".to_owned(),
+                "everything since the snapshot".to_owned(),
+            ),
+            Damage::Log(cut) => (action_of(cut), self.loss_of(cut)),
+        };
+        Finding {
+            part: format!("{}/{}", self.engine, self.name),
+            problem: damage.problem(),
+            action,
+            loss,
+        }
+    }
+
+    fn loss_of(&self, cut: &Cut) -> String {
+        let (holds, first, last) = (self.holds, cut.from, cut.below.before());
+        match cut.below.0 - cut.from.0 {
+            0 => "nothing that is known of".to_owned(),
+            1 => format!("1 record ({holds}), number {first}"),
+            count => format!("{count} records ({holds}), numbers {first} to {last}"),
+        }
+    }
+
+    /// Whether there was such a part at an earlier start.
+    fn is_expected(&self, known: &KnownParts) -> bool {
+        known.number(&self.name).is_some() || known.was_absent()
+    }
+
+    /// How the owner opens the log, which is how it is examined.
+    fn config(&self, known: &KnownParts) -> LogConfig {
+        let end = known.number(&self.name);
+        LogConfig {
+            must_exist: end.is_some(),
+            durable_below: end.map(Seq).unwrap_or_default(),
+            ..LogConfig::default()
+        }
+    }
+
+    fn known(&self) -> Result<KnownParts, LogError> {
+        KnownParts::read(self.directory).map_err(|source| LogError::Io {
+            action: "read the list of parts in",
+            file: self.directory.display().to_string(),
+            source: Arc::new(source),
+        })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.path().join("log")
+    }
+}
+
+fn action_of(cut: &Cut) -> String {
+    match &cut.file {
+        Some(file) => format!(
+            "cut {file} off at offset {}: {} bytes, with all that follows",
+            cut.offset, cut.bytes
+        ),
+        None => "begin a new log".to_owned(),
+    }
+}
+
+fn open(path: &Path) -> Result<Directory, LogError> {
+    Directory::open(path).map_err(failed("open", path))
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogError {
+    let file = path.display().to_string();
+    move |source| LogError::Io {
+        action,
+        file,
+        source: Arc::new(source),
+    }
+}
+
+/// Makes a directory with the files of another. Those that the log writes in place are copied: the segment `written`.
+/// Others are replaced or removed as a whole, so that a second name for them is enough. What the log makes anew is
+/// left out.
+fn link_directory(from: &Path, to: &Path, written: Option<&str>) -> io::Result<()> {
+    durable::make_directory(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (name, source) = (entry.file_name(), entry.path());
+        let target = to.join(&name);
+        let name = name.to_string_lossy();
+        if entry.file_type()?.is_dir() {
+            link_directory(&source, &target, written)?;
+        } else if name == "lock" || name == END_NAME || name.starts_with(SPARE_PREFIX) {
+            continue;
+        } else if written == Some(&*name) || fs::hard_link(&source, &target).is_err() {
+            fs::copy(&source, &target)?;
+            File::open(&target)?.sync_all()?;
+        }
+    }
+    durable::sync_directory(to)
+}

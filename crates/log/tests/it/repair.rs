@@ -1,0 +1,212 @@
+//! Repair of a damaged part on real files: what it says, what it keeps, and where the original stays.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use egret_base::parts::KnownParts;
+use egret_log::repair::{CountFile, Part};
+use egret_log::{Appended, Batch, Directory, FileLog, Log, LogConfig, LogReader, Seq};
+
+const RECORDS: u64 = 9;
+
+fn part(directory: &Path) -> Part<'_> {
+    Part {
+        engine: "queue",
+        directory,
+        name: "001".to_owned(),
+        holds: "changes",
+        replay_from: Ok(Seq::FIRST),
+    }
+}
+
+fn open(directory: &Path) -> FileLog {
+    let disk = Directory::open(&directory.join("001/log")).expect("the directory opens");
+    let opened = FileLog::open(disk, LogConfig::default(), Seq::FIRST);
+    opened.expect("the log opens").0
+}
+
+/// A part with a log of [`RECORDS`] records, known to the directory, and nothing that runs.
+fn write(directory: &Path) {
+    let mut log = open(directory);
+    let mut batch = Batch::new();
+    for seq in 1..=RECORDS {
+        batch.push(format!("record {seq}").as_bytes());
+        let appended = log.append(&mut batch, Seq(seq)).expect("the disk works");
+        assert_eq!(appended, Appended::Committed(Seq(seq)));
+    }
+    let known = KnownParts::read(directory).expect("the directory can be read");
+    let note = known.change(|parts| {
+        parts.insert("001".to_owned(), RECORDS + 1);
+    });
+    note.expect("the list is written");
+}
+
+fn flip_record(directory: &Path, seq: u64) {
+    let path = directory.join("001/log/00000000000000000001.log");
+    let mut content = fs::read(&path).expect("the segment is there");
+    let body = format!("record {seq}");
+    let at = content
+        .windows(body.len())
+        .position(|window| window == body.as_bytes())
+        .expect("the record is there");
+    content[at] ^= 1;
+    fs::write(&path, content).expect("the segment is written");
+}
+
+#[test]
+fn a_damaged_log_is_cut_before_its_first_bad_record_and_the_original_stays() {
+    let place = tempfile::tempdir().expect("a directory");
+    write(place.path());
+    assert_eq!(part(place.path()).examine().expect("it is examined"), None);
+    flip_record(place.path(), 4);
+    let damaged = fs::read(place.path().join("001/log/00000000000000000001.log")).ok();
+    let finding = part(place.path()).examine().expect("it is examined");
+    let finding = finding.expect("it is damaged");
+    assert_eq!(finding.part, "queue/001");
+    assert_eq!(finding.loss, "6 records (changes), numbers 4 to 9");
+    let mended = part(place.path()).repair("now").expect("it is mended");
+    assert_eq!(mended, Some(finding));
+    let kept = place
+        .path()
+        .join("001.damaged-now/log/00000000000000000001.log");
+    assert_eq!(fs::read(kept).ok(), damaged);
+    assert_eq!(part(place.path()).examine().expect("it is examined"), None);
+    let log = open(place.path());
+    assert_eq!(log.next(), Seq(4));
+    assert_eq!(
+        &*log.reader().read(Seq(3)).expect("it is kept"),
+        b"record 3"
+    );
+    let known = KnownParts::read(place.path()).expect("the directory can be read");
+    assert_eq!(known.number("001"), Some(4));
+}
+
+#[test]
+fn the_last_record_alone_is_lost_when_it_alone_is_damaged() {
+    let place = tempfile::tempdir().expect("a directory");
+    write(place.path());
+    flip_record(place.path(), RECORDS);
+    let finding = part(place.path()).repair("now").expect("it is mended");
+    let loss = finding.expect("it was damaged").loss;
+    assert_eq!(loss, "1 record (changes), number 9");
+    assert_eq!(open(place.path()).next(), Seq(RECORDS));
+}
+
+#[test]
+fn a_part_that_is_gone_is_begun_empty() {
+    let place = tempfile::tempdir().expect("a directory");
+    write(place.path());
+    fs::remove_dir_all(place.path().join("001")).expect("it was there");
+    let finding = part(place.path()).repair("now").expect("it is mended");
+    let finding = finding.expect("it was missing");
+    assert_eq!(finding.loss, "everything in it: 9 records (changes)");
+    assert_eq!(finding.action, "begin it empty");
+    let known = KnownParts::read(place.path()).expect("the directory can be read");
+    assert_eq!(known.number("001"), None);
+}
+
+#[test]
+fn a_damaged_header_loses_the_segment_and_what_follows() {
+    let place = tempfile::tempdir().expect("a directory");
+    write(place.path());
+    let path = place.path().join("001/log/00000000000000000001.log");
+    let mut content = fs::read(&path).expect("the segment is there");
+    content[20] ^= 1;
+    fs::write(&path, content).expect("the segment is written");
+    let finding = part(place.path()).repair("now").expect("it is mended");
+    let finding = finding.expect("it was damaged");
+    assert_eq!(finding.loss, "9 records (changes), numbers 1 to 9");
+    assert_eq!(open(place.path()).next(), Seq(1));
+}
+
+fn small() -> LogConfig {
+    LogConfig {
+        segment_bytes: 256 << 10,
+        first_segment_bytes: 256 << 10,
+        batch_bytes_max: 128 << 10,
+        recycled_segments_max: 8,
+        ..LogConfig::default()
+    }
+}
+
+#[test]
+fn the_original_stays_as_it_was_when_the_repaired_log_goes_on() {
+    let place = tempfile::tempdir().expect("a directory");
+    let log_path = place.path().join("001/log");
+    let disk = Directory::open(&log_path).expect("the directory opens");
+    let mut log = FileLog::open(disk, small(), Seq::FIRST)
+        .expect("it opens")
+        .0;
+    fill(&mut log, 8);
+    drop(log);
+    let segments = segments(&log_path);
+    assert!(segments.len() > 3, "{segments:?}");
+    let (last, _) = segments.last_key_value().expect("there are some");
+    let path = log_path.join(last);
+    let mut content = fs::read(&path).expect("the segment is there");
+    let at = content.iter().rposition(|byte| *byte != 0);
+    content[at.expect("it has a record")] ^= 1;
+    fs::write(&path, content).expect("the segment is written");
+    let damaged = self::segments(&log_path);
+    let part = part(place.path());
+    part.repair("now")
+        .expect("it is mended")
+        .expect("it was damaged");
+    let disk = Directory::open(&log_path).expect("the directory opens");
+    let mut log = FileLog::open(disk, small(), Seq::FIRST)
+        .expect("it opens")
+        .0;
+    // Segments that are dropped are written anew as spare ones, but not those that the original has too.
+    log.truncate_below(log.next()).expect("the log runs");
+    fill(&mut log, 12);
+    drop(log);
+    let kept = self::segments(&place.path().join("001.damaged-now/log"));
+    assert!(kept == damaged, "the original has changed");
+}
+
+/// Appends records of which two make a batch full.
+fn fill(log: &mut FileLog, records: u64) {
+    let mut batch = Batch::new();
+    for _ in 0..records {
+        batch.push(&[7; 100 << 10]);
+        let expected = log.next();
+        let appended = log.append(&mut batch, expected).expect("the disk works");
+        assert_eq!(appended, Appended::Committed(expected));
+    }
+}
+
+/// The segments of a log, by their names.
+fn segments(log: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(log).expect("the directory is there");
+    let names = entries.map(|entry| entry.expect("it is read").file_name());
+    let names = names.map(|name| name.into_string().expect("a name of a log"));
+    let segments = names.filter(|name| name.ends_with(".log"));
+    let read = |name: String| {
+        let content = fs::read(log.join(&name)).expect("it is read");
+        (name, content)
+    };
+    segments.map(read).collect()
+}
+
+#[test]
+fn the_number_of_parts_is_found_again() {
+    let place = tempfile::tempdir().expect("a directory");
+    write(place.path());
+    let count = CountFile {
+        engine: "queue",
+        directory: place.path(),
+        name: "partitions",
+    };
+    fs::write(place.path().join("partitions"), [0xff; 4]).expect("it is written");
+    assert_eq!(count.count().expect("it is counted"), 2);
+    let finding = count
+        .repair()
+        .expect("it is mended")
+        .expect("it was damaged");
+    assert_eq!(finding.part, "queue/partitions");
+    assert_eq!(finding.loss, "nothing");
+    let text = fs::read_to_string(place.path().join("partitions")).expect("it is read");
+    assert_eq!(text, "2\n");
+    assert_eq!(count.examine().expect("it is examined"), None);
+}

@@ -1,0 +1,125 @@
+//! What every request comes through before its handler.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use egret_base::lifecycle::Failures;
+use utoipa_axum::router::OpenApiRouter;
+
+use super::{Builder, FailedParts};
+use crate::access::Gate;
+use crate::admit::Admission;
+use crate::error::RequestError;
+use crate::grpc::GrpcService;
+use crate::observe::{Observer, observe};
+use crate::problem::Problem;
+use crate::token_end::until_token_ends;
+
+/// What every request comes through. One layer and not three: each costs every request a handful of
+/// allocations.
+pub(super) struct Entrance {
+    pub(super) observer: Arc<Observer>,
+    pub(super) admission: Admission,
+    pub(super) gate: Gate,
+    pub(super) failed: FailedServices,
+}
+
+/// Which service answers a route, and which of them could not start.
+#[derive(Default)]
+pub(super) struct FailedServices {
+    pub(super) failures: Failures,
+    by_route: HashMap<String, &'static str>,
+    /// Services without routes, by the beginnings of their paths.
+    pub(super) absent: Vec<(&'static str, &'static str)>,
+}
+
+impl FailedServices {
+    /// Notes that a service answers these routes.
+    pub(super) fn answer(&mut self, service: &'static str, routes: impl Iterator<Item = String>) {
+        self.by_route.extend(routes.map(|route| (route, service)));
+    }
+
+    /// Refuses a request for a service that could not start.
+    fn refuse(&self, route: Option<&MatchedPath>, path: &str) -> Option<Response> {
+        if self.failures.is_empty() {
+            return None;
+        }
+        let part = match route {
+            Some(route) => *self.by_route.get(route.as_str())?,
+            None => {
+                let mut absent = self.absent.iter();
+                absent.find(|(prefix, _)| path.starts_with(prefix))?.1
+            }
+        };
+        let reason = self.failures.reason(part)?;
+        Some(Problem::from(RequestError::PartFailed { part, reason }).into_response())
+    }
+}
+
+impl Builder {
+    /// Tells the doors what does not work, so that requests for it are refused with the reason.
+    pub fn failures(mut self, failures: Failures, failed_parts: FailedParts) -> Self {
+        self.deps
+            .metrics
+            .register_failed_parts(failed_parts.clone());
+        self.failed.failures = failures;
+        self.failed_parts = failed_parts;
+        self
+    }
+
+    /// Adds the routes of the service `part`: when it could not start, they say why.
+    pub fn route_of(mut self, part: &'static str, routes: OpenApiRouter) -> Self {
+        let paths = routes.get_openapi().paths.paths.keys();
+        self.failed.answer(part, paths.cloned());
+        self.route(routes)
+    }
+
+    /// Says why the service `part` could not start where a path begins with `prefix`: it has no routes.
+    pub fn absent(mut self, part: &'static str, prefix: &'static str) -> Self {
+        self.failed.absent.push((prefix, part));
+        self
+    }
+
+    /// Adds the gRPC service of the service `part`.
+    pub fn grpc_of(mut self, part: &'static str, service: GrpcService) -> Self {
+        let paths = service.scopes.iter().map(|(path, _)| path.clone());
+        self.failed.answer(part, paths);
+        self.grpc(service)
+    }
+}
+
+pub(super) async fn enter(
+    State(entrance): State<Arc<Entrance>>,
+    path: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Entrance {
+        observer,
+        admission,
+        gate,
+        failed,
+    } = &*entrance;
+    let route = path.clone();
+    let max = admission.body_bytes_max();
+    observe(observer, route, max, request, async |request, context| {
+        if let Err(error) = admission.check_head(&request) {
+            return Problem::from(error).into_response();
+        }
+        let path = path.as_ref();
+        // Before anything is held for the request: a client without a token takes nothing from the others.
+        let refusal = gate
+            .refuse(path, &request, &context)
+            .or_else(|| failed.refuse(path, request.uri().path()));
+        if let Some(refusal) = refusal {
+            return refusal;
+        }
+        let pass =
+            async |request| until_token_ends(context.caller().cloned(), next.run(request)).await;
+        admission.admit(request, &context, pass).await
+    })
+    .await
+}
