@@ -85,12 +85,12 @@ egret_base::settings! {
         /// How branches are kept apart from the machine and from each other: `auto` uses all that works
         /// here and says what does not, `full` refuses to start branches where something is missing.
         isolation: String = "auto".to_owned(),
-        /// As root, first of the user ids that servers of branches run as when `branches.uid_count` is
-        /// not 0. No account may have one of them.
+        /// As root, first of the user ids that servers of branches run as. No account may have one of
+        /// them.
         uid_base: u32 = 1_900_000_000,
-        /// How many user ids there are: each running branch gets one of its own, and a mount namespace
-        /// that keeps other file systems of the machine in use. 0: branches run as the source's user.
-        uid_count: u32 = 0,
+        /// How many user ids there are: each running branch gets one of its own, and a root file system
+        /// that holds only what it needs. 0: branches run as the source's user.
+        uid_count: u32 = 10_000,
         /// Largest private memory of one process of a branch. Empty: a quarter of the machine's.
         process_memory_max: Option<Size> = None,
         /// Largest number of processes and threads of a branch that has a user id of its own.

@@ -1,14 +1,13 @@
 //! A child process that reaches nothing but what it was given: Landlock for files, signals and
-//! TCP, seccomp for sockets and the rest, and a user and a view of the file system of its own where
-//! this process is root.
+//! TCP, seccomp for sockets and the rest, and a user and a root file system of its own where this
+//! process is root.
 //!
 //! Everything that allocates or can fail for a reason worth telling is done before the fork; the
 //! child makes bare system calls.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +18,10 @@ use landlock::{
 };
 
 pub mod mount;
+mod root;
 mod syscalls;
+
+use root::PrivateRoot;
 
 /// The newest version of Landlock whose rights are asked for; an older kernel gives those it has.
 const LANDLOCK: ABI = ABI::V6;
@@ -45,7 +47,7 @@ pub struct Reach {
 pub struct PrivateUser {
     /// The numeric user and group id; no other process has it.
     pub id: u32,
-    /// Detached mounts, and where they are attached in the child's own view of the file system.
+    /// Detached mounts, and where the child finds them instead of what is there for others.
     pub mounts: Vec<(OwnedFd, PathBuf)>,
 }
 
@@ -63,7 +65,7 @@ pub struct Confinement {
     ruleset: Option<OwnedFd>,
     filters: Vec<seccompiler::BpfProgram>,
     limits: ProcessLimits,
-    user: Option<(u32, Vec<(OwnedFd, CString)>)>,
+    user: Option<(u32, PrivateRoot)>,
 }
 
 /// The version of Landlock that the kernel has; 0 where it has none.
@@ -94,14 +96,10 @@ impl Confinement {
         user: Option<PrivateUser>,
     ) -> io::Result<Self> {
         let shares_user = user.is_none();
-        let user = user
-            .map(|user| {
-                let mounts = user.mounts.into_iter().map(|(mount, target)| {
-                    Ok((mount, CString::new(target.as_os_str().as_bytes())?))
-                });
-                Ok::<_, io::Error>((user.id, mounts.collect::<io::Result<Vec<_>>>()?))
-            })
-            .transpose()?;
+        let user = match user {
+            Some(user) => Some((user.id, PrivateRoot::new(reach, user.mounts)?)),
+            None => None,
+        };
         Ok(Self {
             ruleset: ruleset(reach)?,
             filters: syscalls::filters(shares_user)?,
@@ -122,11 +120,33 @@ impl Confinement {
         }
     }
 
+    /// Tries the confinement on a child that ends before it runs a program.
+    ///
+    /// # Errors
+    /// The kernel's, where a step of it does not work here.
+    pub fn try_out(self) -> io::Result<()> {
+        const ENTERED: i32 = libc::ECANCELED;
+        let mut command = Command::new("/");
+        #[expect(unsafe_code, reason = "pre_exec is the only way to act in the child")]
+        // SAFETY: as in `apply`.
+        unsafe {
+            command.pre_exec(move || {
+                self.enter()?;
+                Err(io::Error::from_raw_os_error(ENTERED))
+            });
+        }
+        match command.spawn() {
+            Err(error) if error.raw_os_error() == Some(ENTERED) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => unreachable!("the child ends before it runs a program"),
+        }
+    }
+
     /// In the child, in this order: each step takes away what the next ones do not need.
     fn enter(&self) -> io::Result<()> {
         rustix::process::setsid()?;
-        if let Some((_, mounts)) = &self.user {
-            own_view(mounts)?;
+        if let Some((_, root)) = &self.user {
+            root.enter()?;
         }
         self.set_limits()?;
         if let Some((id, _)) = self.user {
@@ -176,22 +196,6 @@ fn set_limit(resource: rustix::process::Resource, most: u64) -> io::Result<()> {
         maximum: Some(most),
     };
     Ok(rustix::process::setrlimit(resource, limit)?)
-}
-
-/// A mount and IPC namespace of the process's own, with mounts attached. Unmounts outside still
-/// arrive, so that the namespace holds no device busy.
-fn own_view(mounts: &[(OwnedFd, CString)]) -> io::Result<()> {
-    let flags = libc::CLONE_NEWNS | libc::CLONE_NEWIPC;
-    check(call([libc::SYS_unshare, flags.into(), 0, 0, 0, 0]))?;
-    rustix::mount::mount_change(
-        c"/",
-        rustix::mount::MountPropagationFlags::DOWNSTREAM
-            | rustix::mount::MountPropagationFlags::REC,
-    )?;
-    for (mount, target) in mounts {
-        mount::attach(mount, target)?;
-    }
-    Ok(())
 }
 
 /// Gives up root and all groups for good.

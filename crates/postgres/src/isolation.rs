@@ -2,9 +2,10 @@
 //!
 //! A branch's user may become superuser of the branch, and so may run code of any kind in its
 //! processes. Landlock leaves these their data directory, their socket directory and the PostgreSQL
-//! programs; seccomp leaves them no connection to anything. On request each branch also has an
-//! operating-system user of its own, from a range of ids that no account has; its files are shown to
-//! that user by an idmapped mount, so that nothing is changed on the disk.
+//! programs; seccomp leaves them no connection to anything. Where Egret is root each branch also has
+//! an operating-system user of its own, from a range of ids that no account has, and a root file
+//! system that holds nothing but these. Its files are shown to that user by an idmapped mount, so
+//! that nothing is changed on the disk.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -129,14 +130,15 @@ impl Isolation {
             count: limits.uid_count,
             taken: Mutex::default(),
         });
-        let shared_user = users.try_on(data, stored).err();
+        let limits = ProcessLimits {
+            memory_bytes_max: limits.process_memory_max.map_or(memory, Size::bytes),
+            processes_max: limits.processes_max.into(),
+        };
+        let shared_user = users.try_on(data, stored, limits).err();
         Ok(Self {
             landlock: landlock_version(),
             shared_user,
-            limits: ProcessLimits {
-                memory_bytes_max: limits.process_memory_max.map_or(memory, Size::bytes),
-                processes_max: limits.processes_max.into(),
-            },
+            limits,
             accounts,
             stored,
             users,
@@ -152,6 +154,12 @@ impl Isolation {
     /// processes of the source's user are within reach.
     pub fn bounds_files_and_signals(&self) -> bool {
         self.landlock >= LANDLOCK_SIGNALS
+    }
+
+    /// Whether the operating system keeps a superuser of a server from files and processes outside of
+    /// it, by at least one of the layers.
+    pub fn bounds_superusers(&self) -> bool {
+        self.shared_user.is_none() || self.bounds_files_and_signals()
     }
 
     /// What holds here, in words for an operator.
@@ -262,7 +270,7 @@ impl Users {
     }
 
     /// Whether servers can have users of their own, else why not.
-    fn try_on(&self, data: &Path, stored: (u32, u32)) -> Result<(), String> {
+    fn try_on(&self, data: &Path, stored: (u32, u32), limits: ProcessLimits) -> Result<(), String> {
         if !rustix::process::geteuid().is_root() {
             return Err("Egret is not root".to_owned());
         }
@@ -270,11 +278,9 @@ impl Users {
             return Err("branches.uid_count is 0".to_owned());
         }
         let last = self.base.saturating_add(self.count - 1);
-        let tried = mount::owner_mapping(stored, last)
-            .and_then(|mapping| mount::with_owner(data, &mapping));
         claim(last).map_err(|error| format!("{CLAIMS} cannot be used: {error}"))?;
-        tried.map(|_| ()).map_err(|error| {
-            format!("a mount with another owner does not work here: {error}; it needs CAP_SYS_ADMIN and a file system that can")
+        try_private_user(data, stored, last, limits).map_err(|error| {
+            format!("a user and a root file system of its own do not work here: {error}; they need CAP_SYS_ADMIN and a file system that maps owners")
         })
     }
 }
@@ -307,6 +313,26 @@ impl UserLease {
             lock(&self.users.taken).remove(&self.id);
         }
     }
+}
+
+/// Confines a child to `data` as user `id`, whose files belong to `stored` on the disk.
+fn try_private_user(
+    data: &Path,
+    stored: (u32, u32),
+    id: u32,
+    limits: ProcessLimits,
+) -> std::io::Result<()> {
+    let mapping = mount::owner_mapping(stored, id)?;
+    let user = PrivateUser {
+        id,
+        mounts: vec![(mount::with_owner(data, &mapping)?, data.to_owned())],
+    };
+    let reach = Reach {
+        executable: present(LIBRARIES.map(PathBuf::from).into_iter()),
+        writable: vec![data.to_owned()],
+        ..Reach::default()
+    };
+    Confinement::new(&reach, limits, Some(user))?.try_out()
 }
 
 /// Locks an id against other Egrets of this machine; `None` when one of them has it.

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// A detached copy of the mount at `path`, with `path` as its root.
+/// A detached copy of the mount at `path`, with `path` as its root and without what is mounted below.
 ///
 /// # Errors
 /// The kernel's; needs CAP_SYS_ADMIN.
@@ -13,18 +13,65 @@ pub fn detached(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::mount::open_tree(rustix::fs::CWD, path, flags)?)
 }
 
-/// A detached mount of `path` on which files have the owner that an [`owner_mapping`] says.
+/// A detached copy of the mount at `path` and of those below it, read-only and without devices.
+pub(super) fn detached_readonly(path: &Path) -> io::Result<OwnedFd> {
+    use rustix::mount::OpenTreeFlags;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    let mount = rustix::mount::open_tree(rustix::fs::CWD, path, flags)?;
+    let attributes =
+        attributes(libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV);
+    set_attributes(
+        &mount,
+        libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+        &attributes,
+    )?;
+    Ok(mount)
+}
+
+/// A detached mount of `path` on which files have the owner that an [`owner_mapping`] says and none
+/// is run as a program.
 ///
 /// # Errors
 /// The kernel's; `EINVAL` when the file system cannot map owners.
 pub fn with_owner(path: &Path, mapping: &OwnedFd) -> io::Result<OwnedFd> {
     let mount = detached(path)?;
+    let flags = libc::MOUNT_ATTR_IDMAP
+        | libc::MOUNT_ATTR_NOSUID
+        | libc::MOUNT_ATTR_NODEV
+        | libc::MOUNT_ATTR_NOEXEC;
     let attributes = libc::mount_attr {
-        attr_set: libc::MOUNT_ATTR_IDMAP | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        userns_fd: u64::from(mapping.as_raw_fd().cast_unsigned()),
+        ..attributes(flags)
+    };
+    set_attributes(&mount, libc::AT_EMPTY_PATH, &attributes)?;
+    Ok(mount)
+}
+
+/// Forbids writing, programs and devices on a detached mount.
+pub(super) fn seal(mount: &OwnedFd) -> io::Result<()> {
+    let flags = libc::MOUNT_ATTR_RDONLY
+        | libc::MOUNT_ATTR_NOSUID
+        | libc::MOUNT_ATTR_NODEV
+        | libc::MOUNT_ATTR_NOEXEC;
+    set_attributes(mount, libc::AT_EMPTY_PATH, &attributes(flags))
+}
+
+fn attributes(set: u64) -> libc::mount_attr {
+    libc::mount_attr {
+        attr_set: set,
         attr_clr: 0,
         propagation: 0,
-        userns_fd: u64::from(mapping.as_raw_fd().cast_unsigned()),
-    };
+        userns_fd: 0,
+    }
+}
+
+fn set_attributes(
+    mount: &OwnedFd,
+    flags: libc::c_int,
+    attributes: &libc::mount_attr,
+) -> io::Result<()> {
     let empty: &CStr = c"";
     #[expect(unsafe_code, reason = "no crate wraps mount_setattr(2)")]
     // SAFETY: the path is a null-terminated constant, and `attributes` is of the size that is given
@@ -34,25 +81,12 @@ pub fn with_owner(path: &Path, mapping: &OwnedFd) -> io::Result<OwnedFd> {
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
             empty.as_ptr(),
-            libc::AT_EMPTY_PATH,
-            &raw const attributes,
+            flags,
+            &raw const *attributes,
             size_of::<libc::mount_attr>(),
         )
     };
-    check(result)?;
-    Ok(mount)
-}
-
-/// Attaches a detached mount at `target` in the caller's namespace. Allocates nothing.
-pub(super) fn attach(mount: &OwnedFd, target: &CStr) -> io::Result<()> {
-    use rustix::mount::MoveMountFlags;
-    Ok(rustix::mount::move_mount(
-        mount,
-        c"",
-        rustix::fs::CWD,
-        target,
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-    )?)
+    check(result)
 }
 
 /// A mapping by which what belongs to user and group `stored` on the disk belongs to user and group

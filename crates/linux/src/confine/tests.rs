@@ -64,3 +64,76 @@ fn a_confined_process_signals_nobody_and_makes_no_namespace() {
     assert!(!run(&reach, &format!("kill -0 {}", std::process::id())));
     assert!(!run(&reach, "unshare --user true"));
 }
+
+/// A user id that no account and no range of settings has.
+const USER: u32 = 1_999_999_999;
+
+#[test]
+fn a_process_with_a_root_of_its_own_holds_no_other_mount() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let inside = place.path().join("inside");
+    std::fs::create_dir(&inside).expect("a directory in it");
+    let stored = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    // As with a data directory that is named through a symbolic link.
+    let link = place.path().join("link");
+    std::os::unix::fs::symlink(&inside, &link).expect("a link to it");
+    let mapping = mount::owner_mapping(stored, USER).expect("a mapping of owners");
+    let shown = mount::with_owner(&inside, &mapping).expect("a file system that maps owners");
+    let user = PrivateUser {
+        id: USER,
+        mounts: vec![(shown, link.clone())],
+    };
+    let mut reach = shell();
+    reach.writable.push(link.clone());
+    let mut command = Command::new("/bin/sh");
+    let script = format!(
+        "test -z \"$(ls -d /etc /proc /root /dev/pts {0}/outside 2>/dev/null)\" \
+            && ! mkdir /here && echo written > {1}/file && cd {1} && cat",
+        place.path().display(),
+        link.display()
+    );
+    std::fs::write(place.path().join("outside"), "").expect("a file beside it");
+    command
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    Confinement::new(&reach, LIMITS, Some(user))
+        .expect("a root of its own")
+        .apply(&mut command);
+    let mut child = command.spawn().expect("the shell is within reach");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    io::Write::write_all(&mut stdin, b"x").expect("a shell that reads");
+    // What it echoes says that it runs behind its confinement.
+    let mut echo = [0];
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    io::Read::read_exact(stdout, &mut echo).expect("the script went well");
+    let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", child.id()))
+        .expect("a process that runs");
+    let within = |mounted: &str| {
+        let reached = [&reach.executable, &reach.writable, &reach.devices];
+        let mut reached = reached.into_iter().flatten();
+        let mut real = |path: &PathBuf| {
+            let path = std::fs::canonicalize(path).expect("a path that is within reach");
+            Path::new(mounted).starts_with(path)
+        };
+        mounted == "/" || reached.any(&mut real)
+    };
+    for line in mounts.lines() {
+        let mounted = line.split(' ').nth(4).expect("a mount point");
+        assert!(within(mounted), "{mounts}");
+    }
+    assert_eq!(user_of(child.id().cast_signed()), Some(USER));
+    let directory = std::fs::read_link(format!("/proc/{}/cwd", child.id()));
+    assert_eq!(directory.expect("a process that runs"), inside);
+    drop(stdin);
+    assert!(child.wait().expect("a child").success());
+    let owner = std::fs::metadata(inside.join("file")).expect("what it wrote");
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), stored.0);
+}

@@ -50,6 +50,8 @@ pub(super) fn spawn(launch: &Launch, lease: Option<&UserLease>) -> Result<Pid, P
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("LC_ALL", "C")
+        // For libraries beside the program: the loader asks /proc where that is, or this variable.
+        .env("LD_ORIGIN_PATH", &launch.binaries.directory)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(log)
