@@ -16,7 +16,7 @@ mod worker;
 pub use api::change::Children;
 pub use api::create::Created;
 pub use api::pool::PoolStatus;
-pub use api::session::{Attached, QueryAnswer, QueryColumn, SessionGuard};
+pub use api::session::{Attached, ClientRequest, QueryAnswer, QueryColumn, SessionGuard};
 pub use api::verify::{Finding, Proof, RegistryCheck};
 pub use api::view::{BranchView, TemplateView, VolumeView};
 pub use api::{Branches, Options, Steps};

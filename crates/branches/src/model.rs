@@ -258,6 +258,9 @@ pub struct Branch {
     pub preset: Preset,
     /// Whether it survives a crash of the machine.
     pub durable: bool,
+    /// Whether its role is a superuser of it.
+    #[serde(default)]
+    pub superuser: bool,
     /// Whether it refuses to be destroyed, reset or expired.
     pub protected: bool,
     /// Settings one by one, over the preset.
@@ -336,6 +339,8 @@ pub struct NewBranch {
     pub ttl_ms: Option<u64>,
     /// Whether it survives a crash of the machine.
     pub durable: bool,
+    /// Whether its role is a superuser of it.
+    pub superuser: bool,
     /// Settings by purpose.
     pub preset: Preset,
     /// Settings one by one.
@@ -355,6 +360,7 @@ impl NewBranch {
             from: From::NewestTemplate,
             ttl_ms: None,
             durable: false,
+            superuser: false,
             preset: Preset::Small,
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),

@@ -26,6 +26,8 @@ pub(crate) struct Branch {
     pub(crate) parent: Parent,
     pub(crate) preset: String,
     pub(crate) durable: bool,
+    #[serde(default)]
+    pub(crate) superuser: bool,
     pub(crate) protected: bool,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) settings: BTreeMap<String, String>,

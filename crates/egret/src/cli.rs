@@ -370,6 +370,9 @@ pub struct Create {
     /// Survive a crash of the machine: slower, as fsync is on
     #[arg(long)]
     pub durable: bool,
+    /// Make its user a superuser of the branch, for extensions and tools that need one
+    #[arg(long)]
+    pub superuser: bool,
     /// How much of the machine it may use
     #[arg(long, value_parser = ["small", "medium", "large", "twin"])]
     pub preset: Option<String>,

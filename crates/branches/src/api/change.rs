@@ -346,6 +346,9 @@ impl Inner {
                 self.flush_volume().await?;
             }
             self.start_again(branch).await?;
+            if branch.superuser {
+                self.grant_superuser(branch).await?;
+            }
             write_manifest(&self.paths.branch(branch.id), branch)
         }
         .await;

@@ -17,6 +17,7 @@ use crate::model::{
     Branch, BranchId, BranchState, From, NewBranch, Receipt, Template, TemplateId, TemplateState,
 };
 use crate::store::files::write_manifest;
+use crate::store::prepare;
 use crate::store::source::blocking;
 use crate::store::volume::Driver;
 
@@ -97,6 +98,7 @@ impl Inner {
         if let Some(existing) = self.existing(&asked).await? {
             return Ok(Created::Existing(existing));
         }
+        self.check_superuser(&asked)?;
         self.check_count(&asked.tenant)?;
         let template = self.template_for(&asked).await?;
         // From here until the row is there the template may not be removed.
@@ -160,6 +162,7 @@ impl Inner {
             from: asked.from.clone(),
             preset: asked.preset,
             durable: request::durable(asked),
+            superuser: asked.superuser,
             protected: asked.protected,
             settings: asked.settings.clone(),
             labels: asked.labels.clone(),
@@ -187,6 +190,10 @@ impl Inner {
         watch.phase("clone");
         self.start_postmaster(&mut branch, template).await?;
         watch.phase("start");
+        if branch.superuser {
+            self.grant_superuser(&branch).await?;
+            watch.phase("superuser");
+        }
         branch.state = BranchState::Running;
         branch.receipt = Some(Receipt::new("cold", template, watch));
         self.steps.before("create.manifest");
@@ -208,6 +215,26 @@ impl Inner {
         let (from, to) = (self.paths.template(template), self.paths.branch(branch));
         self.steps.before("create.clone");
         blocking(move || volume.clone_tree(&from, &to).map_err(io("clone", &from))).await
+    }
+
+    /// Makes the role of a branch with fresh files a superuser.
+    pub(crate) async fn grant_superuser(&self, branch: &Branch) -> Result<(), BranchesError> {
+        let (client, _) = self.enter(&self.paths.socket(branch.id)).await?;
+        Ok(prepare::grant_superuser(&client).await?)
+    }
+
+    /// Refuses a superuser where the operating system would not bound what it does.
+    fn check_superuser(&self, asked: &NewBranch) -> Result<(), BranchesError> {
+        let isolation = &self.started()?.isolation;
+        if !asked.superuser || isolation.bounds_superusers() {
+            return Ok(());
+        }
+        Err(BranchesError::Isolation {
+            reason: format!(
+                "a superuser of a branch needs Linux 6.12 with Landlock, or an Egret that is root; this machine offers: {}",
+                isolation.describe()
+            ),
+        })
     }
 
     /// Turns a branch into a tombstone; the worker does the rest.

@@ -318,6 +318,7 @@ impl Inner {
         let alike = asked.from == From::NewestTemplate
             && asked.settings.is_empty()
             && !asked.durable
+            && !asked.superuser
             && poolable(asked.preset);
         if !alike {
             return Ok(None);

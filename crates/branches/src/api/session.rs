@@ -33,12 +33,21 @@ pub struct Attached {
     pub socket_dir: PathBuf,
     /// The number in the socket's name.
     pub port: u16,
-    /// The role to connect as.
-    pub role: &'static str,
     /// Counts the session while it is kept.
     pub guard: SessionGuard,
     /// Completes when the branch's postmaster is stopped.
     pub closed: BoxFuture<'static, ()>,
+}
+
+/// The session that a client of the proxy asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientRequest<'a> {
+    /// The role to connect as.
+    pub role: &'a str,
+    /// The database.
+    pub database: &'a str,
+    /// The client's own startup parameters.
+    pub parameters: &'a [(String, String)],
 }
 
 /// One session of a branch; dropping it ends the count.
@@ -174,7 +183,6 @@ impl Branches {
             resident: None,
             socket_dir: inner.paths.socket(branch.id),
             port: SOCKET_PORT,
-            role: ROLE,
             guard,
             closed: Box::pin(async move {
                 // The sender lives in the slot; when that is gone the branch is.
@@ -183,8 +191,7 @@ impl Branches {
         })
     }
 
-    /// The server of a branch for a client with these startup parameters, who has shown that it knows
-    /// the password of branch `id`.
+    /// The server of a branch for a client that has shown that it knows the password of branch `id`.
     ///
     /// # Errors
     /// As [`Branches::attach`]; [`BranchesError::NotFound`] when the name is another branch's by now.
@@ -193,8 +200,7 @@ impl Branches {
         tenant: &str,
         name: &BranchName,
         id: BranchId,
-        database: &str,
-        parameters: &[(String, String)],
+        request: ClientRequest<'_>,
     ) -> Result<Attached, BranchesError> {
         let branch = self.inner.find(tenant, name)?;
         if branch.id != id {
@@ -203,12 +209,16 @@ impl Branches {
             });
         }
         let mut attached = self.attach_to(branch).await?;
-        attached.guard.enter(database);
+        attached.guard.enter(request.database);
         let slot = attached.guard.slot();
-        let waiting = self
-            .inner
-            .client_session(slot, tenant, database, parameters);
-        attached.resident = waiting.await;
+        // Sessions are kept ready for the branch's own role only.
+        if request.role == ROLE {
+            let (database, parameters) = (request.database, request.parameters);
+            let waiting = self
+                .inner
+                .client_session(slot, tenant, database, parameters);
+            attached.resident = waiting.await;
+        }
         Ok(attached)
     }
 

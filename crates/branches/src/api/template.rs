@@ -301,6 +301,9 @@ impl Inner {
         let databases = source::all_databases(&client).await?;
         if template.origin_branch.is_none() {
             prepare::roles(&client).await?;
+        } else {
+            // A branch's superuser is asked for with each branch, and not handed down.
+            prepare::revoke_superuser(&client).await?;
         }
         for (database, open) in databases {
             if !open {

@@ -44,6 +44,8 @@ pub struct ShownBranch {
     pub preset: crate::model::Preset,
     /// Whether it survives a crash of the machine.
     pub durable: bool,
+    /// Whether its role is a superuser of it.
+    pub superuser: bool,
     /// Whether it refuses to go.
     pub protected: bool,
     /// Marks.
@@ -177,6 +179,7 @@ impl Branches {
                 },
                 preset: branch.preset,
                 durable: branch.durable,
+                superuser: branch.superuser,
                 protected: branch.protected,
                 labels: branch.labels,
                 settings: branch.settings,

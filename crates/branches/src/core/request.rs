@@ -120,6 +120,8 @@ pub fn same(existing: &Branch, request: &NewBranch) -> Result<(), BranchesError>
         "preset"
     } else if existing.durable != durable(request) {
         "durability"
+    } else if existing.superuser != request.superuser {
+        "rights"
     } else if existing.settings != request.settings {
         "settings"
     } else if request.ttl_ms.is_some() && existing.ttl_ms != request.ttl_ms {

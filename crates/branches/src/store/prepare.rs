@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 
 use crate::error::{BranchesError, io};
 
-/// The role by which users work on a branch; never a superuser.
+/// The role by which users work on a branch; a superuser only of a branch that was asked for with one.
 pub const ROLE: &str = "egret_branch";
 
 /// What tells of a running server or of its role in a cluster of servers.
@@ -66,14 +66,12 @@ pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError>
     }
     let hba = format!(
         "# Written by Egret: a branch is reached through Egret's own sessions alone.\n\
-         local all {SUPERUSER},{ROLE} peer map={IDENT_MAP}\n"
+         local all all peer map={IDENT_MAP}\n"
     );
     write_owned(&data.join("pg_hba.conf"), &hba, owner)?;
-    write_owned(
-        &data.join("pg_ident.conf"),
-        &ident_map(&[SUPERUSER, ROLE]),
-        owner,
-    )?;
+    // Egret enters as the roles of the application as well; `all` means them from PostgreSQL 16 on.
+    let roles = ident_map(&[SUPERUSER, ROLE, "all"]);
+    write_owned(&data.join("pg_ident.conf"), &roles, owner)?;
     Ok(())
 }
 
@@ -138,6 +136,30 @@ pub async fn roles(client: &Client) -> Result<(), PostgresError> {
         .batch_execute(include_str!("sql/prepare_roles.sql"))
         .await
         .map_err(server("prepare the roles of the template"))
+}
+
+/// Makes the branch role a superuser of its branch.
+///
+/// # Errors
+/// The server's.
+pub async fn grant_superuser(client: &Client) -> Result<(), PostgresError> {
+    let sql = format!("ALTER ROLE {ROLE} SUPERUSER");
+    client
+        .batch_execute(&sql)
+        .await
+        .map_err(server("make the branch role a superuser"))
+}
+
+/// Takes that right from the branch role of a copied branch. Whatever else its user made there stays.
+///
+/// # Errors
+/// The server's.
+pub async fn revoke_superuser(client: &Client) -> Result<(), PostgresError> {
+    let sql = format!("ALTER ROLE {ROLE} NOSUPERUSER");
+    client
+        .batch_execute(&sql)
+        .await
+        .map_err(server("take superuser from the branch role"))
 }
 
 /// In one database: drops subscriptions and foreign passwords, and hands the superuser's objects

@@ -26,6 +26,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "pool",
         sql: include_str!("sql/registry_pool.sql"),
     },
+    Migration {
+        name: "superuser",
+        sql: include_str!("sql/registry_superuser.sql"),
+    },
 ];
 
 /// The tables of this engine in `state.db`.

@@ -11,8 +11,8 @@ use egret_base::settings::Size;
 use egret_base::{Clock, SystemClock, SystemEntropy, Timestamp};
 use egret_branches::model::{BranchName, DEFAULT_TENANT, NewBranch, Preset};
 use egret_branches::{
-    Attached, Branches, BranchesConfig, BranchesError, Children, Options, PoolStatus, Steps,
-    VolumeService, open_volume,
+    Attached, Branches, BranchesConfig, BranchesError, Children, ClientRequest, Options,
+    PoolStatus, ROLE, Steps, VolumeService, open_volume,
 };
 use egret_postgres::embedded::Layout;
 use egret_postgres::pidfile::PidFile;
@@ -379,7 +379,12 @@ pub async fn attach(
 ) -> Result<Attached, BranchesError> {
     let (name, branches) = (name(branch), &egret.branches);
     let (id, _) = branches.verifier(DEFAULT_TENANT, &name).await?;
+    let request = ClientRequest {
+        role: ROLE,
+        database,
+        parameters,
+    };
     branches
-        .attach_client(DEFAULT_TENANT, &name, id, database, parameters)
+        .attach_client(DEFAULT_TENANT, &name, id, request)
         .await
 }

@@ -1,8 +1,8 @@
 //! What a branch's role can and cannot do, and that nothing of the source goes on in a branch.
 
 use egret_base::Coded;
-use egret_branches::Children;
 use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
+use egret_branches::{Children, ClientRequest, ROLE};
 
 use crate::home::{Home, attach, name};
 use crate::resident::{leased, parameters, psql};
@@ -367,9 +367,14 @@ async fn who_knows_a_password_does_not_come_to_another_branch_of_the_name() {
     egret.destroy("one").await;
     egret.branch("one").await;
     let (one, psql) = (name("one"), psql());
+    let request = ClientRequest {
+        role: ROLE,
+        database: "app",
+        parameters: &psql,
+    };
     let refused = egret
         .branches
-        .attach_client(DEFAULT_TENANT, &one, old, "app", &psql);
+        .attach_client(DEFAULT_TENANT, &one, old, request);
     let code = refused.await.map(|_| ()).unwrap_err().code();
     assert_eq!(code, "branch_not_found");
     attach(&egret, "one", "app", &psql).await.unwrap();

@@ -11,4 +11,5 @@ mod logs;
 mod pool;
 mod pool_faults;
 mod resident;
+mod rights;
 mod volumes;

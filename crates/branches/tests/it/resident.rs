@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use egret_base::Coded;
 use egret_base::settings::Span;
 use egret_branches::model::{BranchState, DEFAULT_TENANT};
-use egret_branches::{Attached, BranchesError};
+use egret_branches::{Attached, BranchesError, ROLE};
 use egret_postgres::wire::{RawSession, Session, Startup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -69,7 +69,7 @@ async fn client(attached: &mut Attached, database: &str) -> RawSession {
         return resident;
     }
     let startup = Startup {
-        user: attached.role.to_owned(),
+        user: ROLE.to_owned(),
         database: database.to_owned(),
         parameters: psql(),
     };

@@ -105,6 +105,9 @@ async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Fa
     if branch.durable {
         body["durable"] = true.into();
     }
+    if branch.superuser {
+        body["superuser"] = true.into();
+    }
     if branch.protected {
         body["protected"] = true.into();
     }
@@ -195,6 +198,9 @@ fn row(branch: Branch) -> Vec<String> {
     if branch.durable {
         notes.push("durable".to_owned());
     }
+    if branch.superuser {
+        notes.push("superuser".to_owned());
+    }
     notes.extend(
         branch
             .labels
@@ -248,6 +254,10 @@ fn describe(branch: Branch) -> String {
         ("settings", pairs(&branch.settings)),
         ("labels", pairs(&branch.labels)),
         ("durable", yes(branch.durable)),
+        (
+            "superuser",
+            if branch.superuser { "yes" } else { "" }.to_owned(),
+        ),
         ("protected", yes(branch.protected)),
         (
             "created",

@@ -6,7 +6,8 @@
 use egret_base::lifecycle::BoxFuture;
 use egret_base::{Coded, Kind};
 use egret_branches::model::{BranchName, DEFAULT_TENANT};
-use egret_branches::{Branches, BranchesError, ROLE};
+use egret_branches::{Branches, BranchesError, ClientRequest, ROLE};
+use egret_postgres::cluster::SUPERUSER;
 
 use egret_postgres::wire::scram::Verifier;
 
@@ -47,14 +48,20 @@ fn named(route: &Route) -> Result<(&str, BranchName), Refusal> {
 }
 
 impl Directory for BranchDirectory {
-    fn lookup<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Entry, Refusal>> {
+    fn lookup<'a>(
+        &'a self,
+        user: &'a str,
+        route: &'a Route,
+    ) -> BoxFuture<'a, Result<Entry, Refusal>> {
         Box::pin(async move {
             let (tenant, name) = named(route)?;
             let verifier = self.0.verifier(tenant, &name).await;
             let (branch, verifier) = verifier.map_err(|error| refusal(route, error))?;
+            // The password of a branch opens it for every role but that of Egret's own sessions.
+            let role = if user == SUPERUSER { ROLE } else { user };
             Ok(Entry {
                 branch,
-                role: ROLE.to_owned(),
+                role: role.to_owned(),
                 verifier,
             })
         })
@@ -77,15 +84,17 @@ impl Directory for BranchDirectory {
     ) -> BoxFuture<'a, Result<Backend, Refusal>> {
         Box::pin(async move {
             let (tenant, name) = named(route)?;
-            let database = &route.database;
-            let branches = &self.0;
-            let attaching =
-                branches.attach_client(tenant, &name, entry.branch, database, parameters);
+            let request = ClientRequest {
+                role: &entry.role,
+                database: &route.database,
+                parameters,
+            };
+            let attaching = self.0.attach_client(tenant, &name, entry.branch, request);
             let attached = attaching.await.map_err(|error| refusal(route, error))?;
             Ok(Backend {
                 socket_dir: attached.socket_dir,
                 port: attached.port,
-                role: attached.role.to_owned(),
+                role: entry.role.clone(),
                 resident: attached.resident,
                 guard: Box::new(attached.guard),
                 closed: attached.closed,

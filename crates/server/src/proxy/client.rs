@@ -186,7 +186,8 @@ async fn enter(shared: &Shared, stream: &mut ClientStream, wish: &Wish) -> Resul
     let refuse = |refusal| Stop::refused(Cause::Lookup, refusal);
     // Made for everybody, so that it takes the same time.
     let decoy = shared.directory.decoy(&wish.user, &wish.route);
-    let found = match (shared.directory.lookup(&wish.route).await, &decoy) {
+    let lookup = shared.directory.lookup(&wish.user, &wish.route);
+    let found = match (lookup.await, &decoy) {
         (Err(refusal), Some(_)) if refusal.sqlstate == NO_SUCH_DATABASE => Err(refusal),
         (found, _) => Ok(found.map_err(refuse)?),
     };

@@ -12,12 +12,16 @@ use super::route::Route;
 
 /// Where branches are, who may enter them, and how long they stay.
 pub trait Directory: Send + Sync + 'static {
-    /// Who may enter. Called before authentication, so it must not wake or start anything.
+    /// What a client that names `user` has to prove. Called before authentication, so it must not wake or start anything.
     ///
     /// # Errors
     /// A [`Refusal`]. One with SQLSTATE 3D000 says that there is no such branch, which a client without a password
     /// must not learn: it is refused at the end of an exchange that no password can pass.
-    fn lookup<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Entry, Refusal>>;
+    fn lookup<'a>(
+        &'a self,
+        user: &'a str,
+        route: &'a Route,
+    ) -> BoxFuture<'a, Result<Entry, Refusal>>;
 
     /// A verifier that no password fits, for a user or a branch that does not exist. The same for the same names,
     /// also after a restart, as the salt of a branch that exists is. None while the directory cannot tell who
@@ -45,9 +49,9 @@ pub trait Directory: Send + Sync + 'static {
 pub struct Entry {
     /// The branch; another one of the same name has another id.
     pub branch: BranchId,
-    /// The only role a client may name.
+    /// The role that the client has to name.
     pub role: String,
-    /// What checks its password.
+    /// What checks the password.
     pub verifier: Arc<Verifier>,
 }
 

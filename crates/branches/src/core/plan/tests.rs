@@ -43,6 +43,7 @@ fn branch(number: u8, template: TemplateId) -> Branch {
         from: From::NewestTemplate,
         preset: Preset::Small,
         durable: false,
+        superuser: false,
         protected: false,
         settings: BTreeMap::new(),
         labels: BTreeMap::new(),

@@ -186,6 +186,7 @@ impl World {
             from: From::NewestTemplate,
             preset,
             durable: false,
+            superuser: false,
             protected: false,
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),

@@ -37,6 +37,7 @@ fn branch(state: BranchState) -> Branch {
         from: From::NewestTemplate,
         preset: Preset::Small,
         durable: false,
+        superuser: false,
         protected: false,
         settings: BTreeMap::new(),
         labels: BTreeMap::new(),

@@ -35,6 +35,7 @@ pub(super) fn insert_branch(connection: &Connection, branch: &Branch) -> Answer<
             branch.boot_id,
             branch.postmaster.map(|(pid, _)| pid),
             branch.postmaster.map(|(_, ticks)| ticks as i64),
+            branch.superuser,
         ])?;
     Ok(())
 }
@@ -175,6 +176,7 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
         from: parsed(row, "origin")?,
         preset: parsed(row, "preset")?,
         durable: row.get("durable")?,
+        superuser: row.get("superuser")?,
         protected: row.get("protected")?,
         settings: from_json(row, "settings")?,
         labels: from_json(row, "labels")?,

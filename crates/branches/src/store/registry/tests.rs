@@ -41,6 +41,7 @@ fn branch(number: u8) -> Branch {
         from: From::Branch("parent".parse().unwrap()),
         preset: Preset::Large,
         durable: true,
+        superuser: true,
         protected: true,
         settings: BTreeMap::from([("work_mem".into(), "8MB".into())]),
         labels: BTreeMap::from([("pr".into(), "42".into())]),
@@ -125,11 +126,13 @@ fn a_lease_makes_a_pooled_row_its_holders_or_nobodys() {
         name: format!("pool-{number}").parse().unwrap(),
         state: BranchState::Pooled,
         durable: false,
+        superuser: false,
         ..branch(number)
     };
     registry.insert_branches(&[pooled(1), pooled(2)]).unwrap();
     let lease = |number: u8| Branch {
         durable: false,
+        superuser: false,
         settings: pooled(number).settings,
         parent_branch: pooled(number).parent_branch,
         ..branch(number)

@@ -32,6 +32,8 @@ pub(super) struct Branch {
     preset: Preset,
     /// Whether it survives a crash of the machine.
     durable: bool,
+    /// Whether its role is a superuser of it.
+    superuser: bool,
     /// Whether it refuses to be destroyed, reset or expired.
     protected: bool,
     /// The caller's own marks.
@@ -250,6 +252,7 @@ impl From<BranchView> for Branch {
             },
             preset: branch.preset,
             durable: branch.durable,
+            superuser: branch.superuser,
             protected: branch.protected,
             labels: branch.labels,
             settings: branch.settings,

@@ -32,6 +32,10 @@ pub(super) struct BranchRequest {
     /// Whether it survives a crash of the machine.
     #[serde(default)]
     durable: bool,
+    /// Whether its role is a superuser of it: for extensions that are not trusted, and for what else only a superuser
+    /// may do. It reaches nothing outside of the branch.
+    #[serde(default)]
+    superuser: bool,
     /// Memory, log and checkpoint settings by purpose.
     #[serde(default = "small")]
     #[schema(schema_with = preset_schema)]
@@ -73,6 +77,7 @@ impl BranchRequest {
             from: self.from,
             ttl_ms: self.ttl_ms,
             durable: self.durable,
+            superuser: self.superuser,
             preset: self.preset,
             settings: self.settings,
             labels: self.labels,

@@ -38,6 +38,12 @@ async fn the_connection_string_works_with_psql_and_psycopg() {
         printed(rig.psql(&by_option, "select current_database()").await),
         "app\n"
     );
+    printed(rig.psql(url, "CREATE ROLE worker LOGIN").await);
+    let as_worker = url.replace("egret_branch", "worker");
+    assert_eq!(
+        printed(rig.psql(&as_worker, "SELECT session_user").await),
+        "worker\n"
+    );
     let source = rig.source("app").await;
     let rows = source
         .query("SELECT 1 FROM item WHERE id = 0", &[])

@@ -89,7 +89,7 @@ impl Drop for Guard {
 pub struct Shared(pub Arc<Branches>);
 
 impl Directory for Shared {
-    fn lookup<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Entry, Refusal>> {
+    fn lookup<'a>(&'a self, _: &'a str, route: &'a Route) -> BoxFuture<'a, Result<Entry, Refusal>> {
         Box::pin(async move {
             self.0.lookups.fetch_add(1, Ordering::SeqCst);
             if route.branch != BRANCH {

@@ -1,0 +1,129 @@
+//! What a branch's user has that its peers elsewhere have: superuser on request, and the roles of the
+//! application.
+
+use egret_base::Coded;
+use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
+use egret_postgres::wire::{Session, Startup};
+
+use crate::home::{Egret, Home, name};
+
+const IS_SUPERUSER: &str = "SELECT rolsuper::text FROM pg_roles WHERE rolname = 'egret_branch'";
+
+async fn is_superuser(egret: &Egret, branch: &str) -> bool {
+    egret.ask(branch, IS_SUPERUSER).await.unwrap().as_deref() == Some("true")
+}
+
+fn superuser(branch: &str) -> NewBranch {
+    NewBranch {
+        superuser: true,
+        ..NewBranch::named(name(branch))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_superuser_on_request_installs_any_extension_and_reaches_nothing_outside() {
+    let home = Home::new("superuser");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let branches = &egret.branches;
+    branches.create(superuser("one")).await.unwrap();
+    for sql in [
+        "CREATE EXTENSION pageinspect",
+        "CREATE EXTENSION dblink",
+        "ALTER EXTENSION dblink UPDATE",
+        "CREATE ROLE admin SUPERUSER",
+        "SELECT lo_create(1)",
+    ] {
+        egret.ask("one", sql).await.unwrap();
+    }
+    for sql in [
+        "COPY item TO PROGRAM 'cat'",
+        "COPY item FROM '/etc/hostname'",
+        "SELECT pg_read_file('/etc/hostname')",
+        "COPY item TO '/tmp/egret-superuser-was-here'",
+        "SELECT dblink_connect('host=127.0.0.1')",
+    ] {
+        egret.ask("one", sql).await.unwrap_err();
+    }
+    // It is asked for with each branch: neither neighbours nor children have it.
+    egret.branch("plain").await;
+    assert!(!is_superuser(&egret, "plain").await);
+    let child = NewBranch {
+        from: From::Branch(name("one")),
+        ..NewBranch::named(name("child"))
+    };
+    branches.create(child).await.unwrap();
+    assert!(!is_superuser(&egret, "child").await);
+    let other = branches.create(NewBranch::named(name("one"))).await;
+    assert_eq!(other.unwrap_err().code(), "branch_name_taken");
+    // A reset gives new files, and the right again.
+    branches
+        .reset(DEFAULT_TENANT, &name("one"), None)
+        .await
+        .unwrap();
+    assert!(is_superuser(&egret, "one").await);
+    egret.ask("one", "CREATE EXTENSION dblink").await.unwrap();
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+/// What a query answers in a session of this role.
+async fn ask_as(egret: &Egret, role: &str, sql: &str) -> Result<Option<String>, String> {
+    let name = name("one");
+    let attached = egret.branches.attach(DEFAULT_TENANT, &name).await.unwrap();
+    let startup = Startup {
+        user: role.to_owned(),
+        database: "app".to_owned(),
+        parameters: Vec::new(),
+    };
+    let session = Session::connect(&attached.socket_dir, attached.port, &startup).await;
+    let mut session = session.map_err(|error| error.to_string())?;
+    let answer = session.query(sql, &[], 10, 1 << 20).await;
+    let rows = answer.map_err(|error| error.to_string())?.rows;
+    Ok(rows
+        .into_iter()
+        .next()
+        .and_then(|row| row.into_iter().next().flatten()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_of_an_application_role_has_its_settings_grants_and_policies() {
+    let home = Home::new("application-roles");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let source = egret.source("app").await;
+    source
+        .batch_execute(
+            "CREATE ROLE app_rw LOGIN PASSWORD 'secret';
+             CREATE ROLE app_group;
+             CREATE SCHEMA shop AUTHORIZATION app_rw;
+             ALTER ROLE app_rw SET search_path = shop, public;
+             ALTER ROLE app_rw IN DATABASE app SET statement_timeout = '7s';
+             CREATE TABLE hidden (id int);
+             GRANT SELECT ON item TO app_rw;
+             ALTER TABLE item ENABLE ROW LEVEL SECURITY;
+             CREATE POLICY few ON item TO app_rw USING (id <= 3)",
+        )
+        .await
+        .unwrap();
+    egret.branch("one").await;
+    for (sql, expected) in [
+        ("SHOW search_path", "shop, public"),
+        ("SHOW statement_timeout", "7s"),
+        ("SELECT count(*) FROM item", "3"),
+        ("SELECT session_user", "app_rw"),
+    ] {
+        let answer = ask_as(&egret, "app_rw", sql).await.unwrap();
+        assert_eq!(answer.as_deref(), Some(expected), "{sql}");
+    }
+    for (role, sql, expected) in [
+        ("app_rw", "SELECT 1 FROM hidden", "permission denied"),
+        ("app_rw", "SET ROLE egret_branch", "permission denied"),
+        ("app_group", "SELECT 1", "not permitted to log in"),
+        ("nobody", "SELECT 1", "does not exist"),
+    ] {
+        let refusal = ask_as(&egret, role, sql).await.unwrap_err();
+        assert!(refusal.contains(expected), "{role}: {refusal}");
+    }
+    egret.stop().await;
+}
