@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
@@ -55,7 +55,7 @@ impl PrivateRoot {
             .writable
             .first()
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
-        let anchor = CString::new(anchor.as_os_str().as_bytes())?;
+        let anchor = CString::new(std::fs::canonicalize(anchor)?.into_os_string().into_vec())?;
         let tmpfs = new_tmpfs()?;
         let views = Views::new(reach, replacements)?;
         let mut mounts: Vec<(OwnedFd, CString)> = Vec::new();
