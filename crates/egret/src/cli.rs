@@ -370,7 +370,7 @@ pub struct Create {
     /// Survive a crash of the machine: slower, as fsync is on
     #[arg(long)]
     pub durable: bool,
-    /// Make its user a superuser of the branch, for extensions and tools that need one
+    /// Make its user a superuser of the branch, as some extensions need
     #[arg(long)]
     pub superuser: bool,
     /// How much of the machine it may use
