@@ -267,6 +267,15 @@ class Refusals(ServerTest):
         self.assertIsInstance(outcomes[0], Enqueued)
         self.assertIsInstance(outcomes[1], EgretError)
 
+    async def test_an_atomic_call_enqueues_all_tasks_or_none(self) -> None:
+        with self.assertRaises(EnqueueRefused) as raised:
+            await self.queue.enqueue_many([NewTask(1), NewTask(2, priority=10)], atomic=True)
+        for outcome in raised.exception.outcomes:
+            self.assertIsInstance(outcome, EgretError)
+        self.assertEqual([task async for task in self.queue.tasks()], [])
+        made = await self.queue.enqueue_many([NewTask(1), NewTask(2)], atomic=True)
+        self.assertEqual(len([task async for task in self.queue.tasks()]), len(made))
+
     async def test_a_payload_that_is_too_large_ends_nobody_elses_stream(self) -> None:
         outcomes = await self.soon(
             asyncio.gather(

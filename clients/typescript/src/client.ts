@@ -255,13 +255,14 @@ export class Queue {
   /**
    * Enqueues up to 1,000 tasks by one call; their outcomes are in the same order. `after` may name
    * tasks of the same call: `#0` is the first. Rejects with `EnqueueRefused` when some were refused;
-   * the others are enqueued then. Rejects with `UnknownOutcome` when the connection was lost
-   * meanwhile; it is `retryable` if all have a `uniqueKey`, as the same call then enqueues none twice
-   * while their `uniqueWindowMs` lasts.
+   * the others are enqueued then, unless the call is `atomic`: then all tasks are enqueued or none.
+   * Rejects with `UnknownOutcome` when the connection was lost meanwhile; it is `retryable` if all have
+   * a `uniqueKey`, as the same call then enqueues none twice while their `uniqueWindowMs` lasts.
    */
-  async enqueueMany(tasks: readonly NewTask[]): Promise<Enqueued[]> {
+  async enqueueMany(tasks: readonly NewTask[], { atomic = false }: { atomic?: boolean } = {}): Promise<Enqueued[]> {
     const messages = tasks.map(({ payload, queue, ...options }) => newTask(payload, options, queue));
-    const outcomes = await enqueueMany(this.#connection, { queue: this.name, tasks: messages, atomic: false });
+    const request = { queue: this.name, tasks: messages, atomic };
+    const outcomes = await enqueueMany(this.#connection, request);
     const enqueued = outcomes.filter((outcome): outcome is Enqueued => !(outcome instanceof EgretError));
     if (enqueued.length < outcomes.length) {
       throw new EnqueueRefused(outcomes);

@@ -251,6 +251,17 @@ test("a code is the same class at every door", () =>
     await refused(client.cancel(id), Conflict, { code: "task_wrong_state" });
   }));
 
+test("an atomic call enqueues all tasks or none", () =>
+  onBench(async ({ queue }) => {
+    const wrong = [{ payload: 1 }, { payload: 2, priority: 10 }];
+    const error = await queue.enqueueMany(wrong, { atomic: true }).catch((reason) => reason);
+    assert.ok(error instanceof EnqueueRefused);
+    assert.ok(error.outcomes.every((outcome) => outcome instanceof EgretError));
+    assert.equal((await queue.info()).counts.ready, 0);
+    await queue.enqueueMany([{ payload: 1 }, { payload: 2 }], { atomic: true });
+    assert.equal((await queue.info()).counts.ready, 2);
+  }));
+
 test("enqueueMany says which were refused", () =>
   onBench(async ({ queue }) => {
     await assert.rejects(queue.enqueueMany([{ payload: 1 }, { payload: 2, priority: 10 }]), (error) => {

@@ -77,16 +77,19 @@ class Queue:
         )
         return await self._producer.enqueue(self.name, task)
 
-    async def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Enqueued]:
+    async def enqueue_many(
+        self, tasks: Iterable[NewTask], *, atomic: bool = False
+    ) -> list[Enqueued]:
         """Enqueues up to 1,000 tasks by one call, and returns their outcomes in the same order.
 
         ``after`` may name tasks of the same call: ``#0`` is the first. Raises ``EnqueueRefused``
-        when some were refused; the others are enqueued then. Raises ``UnknownOutcome`` when the
-        connection was lost meanwhile; it is ``retryable`` if all have a ``unique_key``, as the same
-        call then enqueues none twice while their ``unique_window`` lasts.
+        when some were refused; the others are enqueued then, unless the call is ``atomic``: then
+        all tasks are enqueued or none. Raises ``UnknownOutcome`` when the connection was lost
+        meanwhile; it is ``retryable`` if all have a ``unique_key``, as the same call then enqueues
+        none twice while their ``unique_window`` lasts.
         """
         messages = [task.to_message() for task in tasks]
-        request = pb.EnqueueRequest(queue=self.name, tasks=messages)
+        request = pb.EnqueueRequest(queue=self.name, tasks=messages, atomic=atomic)
         outcomes = await enqueue_many(self._connection, request)
         enqueued = [outcome for outcome in outcomes if isinstance(outcome, Enqueued)]
         if len(enqueued) < len(outcomes):
