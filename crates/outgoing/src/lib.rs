@@ -9,9 +9,11 @@ mod client;
 mod config;
 mod destinations;
 mod resolve;
+mod slots;
 
 pub use client::{Answer, ClientOptions, OutgoingClient, OutgoingError, OutgoingRequest};
 pub use config::OutgoingConfig;
 pub use destinations::Destinations;
 pub use reqwest::Url;
 pub use resolve::{Found, Lookup};
+pub use slots::{Admission, Delivery, Slots, receiver_of};

@@ -4,38 +4,30 @@
 //! How far he is stands in the database: after a crash he is told what he may have been told before. As a task that is the same task, as a POST it
 //! has the same position.
 
+mod delivery;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use egret_base::{Clock, SIGNATURE_HEADER, Signer, TaskRequest, TaskSink, Timestamp};
-use egret_outgoing::{ClientOptions, Destinations, OutgoingClient};
-use egret_postgres::tokio_postgres::{Client, Error as PgError};
-use serde_json::{Value, json};
+use egret_base::{Clock, Signer, TaskSink};
+use egret_outgoing::{
+    Admission, ClientOptions, Delivery, Destinations, OutgoingClient, Slots, receiver_of,
+};
+use egret_postgres::tokio_postgres::Client;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::catalogue::Catalogue;
+use self::delivery::DeliveryError;
 use super::follower::{Follower, Listening};
 use super::keeper::{Keeper, Standing};
 use crate::error::DocumentsError;
-use crate::model::ChangeKind;
 use crate::store::collections;
-use crate::store::feed::Group;
 use crate::store::subscriptions::{self, Destination, Subscription};
-
-/// Changes that somebody is told at a time.
-const CHANGES_TOGETHER: usize = 1_000;
 
 /// Those of a database who are told at a time.
 const TOLD_TOGETHER: usize = 64;
-
-/// As many of them may be slow, so that there is room for the others.
-const SLOW_TOGETHER: usize = 32;
-
-/// Whoever takes this long is slow.
-const SLOW: Duration = Duration::from_secs(1);
 
 /// How soon is looked again who is to be told, and where something failed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -87,7 +79,6 @@ pub struct Hands {
 }
 
 /// Who is told, and what is under way.
-#[derive(Default)]
 struct Desk {
     session: Option<Arc<Client>>,
     /// Those who are told: as they were looked up, and how far they have been told since.
@@ -97,11 +88,43 @@ struct Desk {
     /// What their tenants are called.
     tenants: HashMap<i32, String>,
     under_way: JoinSet<Done>,
-    /// Who is being told, and whether he is slow.
-    told_now: HashMap<Key, bool>,
+    /// Who is being told.
+    told_now: HashSet<Key>,
     /// When each was told last.
     begun: HashMap<Key, Instant>,
-    slow: HashSet<Key>,
+    /// Shared by receivers and tenants, so that one that does not answer delays no other.
+    slots: Slots,
+    /// The zero of the time that the slots are given.
+    since: Instant,
+}
+
+impl Desk {
+    fn new() -> Self {
+        Self {
+            session: None,
+            all: BTreeMap::new(),
+            look_at: None,
+            tenants: HashMap::new(),
+            under_way: JoinSet::new(),
+            told_now: HashSet::new(),
+            begun: HashMap::new(),
+            slots: Slots::new(TOLD_TOGETHER, 0),
+            since: Instant::now(),
+        }
+    }
+
+    fn elapsed_ms(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.since);
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// What slots are counted by: host and port of a webhook, or a queue.
+fn receiver(one: &Subscription) -> String {
+    match &one.destination {
+        Destination::Webhook(url) => receiver_of(url),
+        Destination::Queue(queue) => format!("queue {queue}"),
+    }
 }
 
 /// Somebody has been told.
@@ -109,7 +132,7 @@ struct Done {
     /// As he was before.
     one: Subscription,
     /// Up to which position, or why not.
-    told: Result<i64, String>,
+    told: Result<i64, DeliveryError>,
     took: Duration,
 }
 
@@ -159,7 +182,7 @@ impl Teller {
 
     /// Tells all, again and again, until everything stops. What is under way then is told again another time.
     pub async fn tell(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
-        let mut desk = Desk::default();
+        let mut desk = Desk::new();
         let mut listening: Option<Listening> = None;
         while !*stopping.borrow() {
             tokio::select! {
@@ -242,7 +265,6 @@ impl Teller {
         let is_there = |key: &Key| desk.all.contains_key(key);
         self.failures().retain(|key, _| is_there(key));
         desk.begun.retain(|key, _| is_there(key));
-        desk.slow.retain(is_there);
         Ok(())
     }
 
@@ -253,17 +275,21 @@ impl Teller {
         };
         let (reached, now) = (self.follower.reached(), Instant::now());
         let due = desk.all.iter().filter(|(key, one)| {
-            one.position < reached && !desk.told_now.contains_key(*key) && self.is_due(key, now)
+            one.position < reached && !desk.told_now.contains(*key) && self.is_due(key, now)
         });
         let mut due: Vec<(&Key, &Subscription)> = due.collect();
+        let now_ms = desk.elapsed_ms(now);
         due.sort_by_key(|(key, _)| desk.begun.get(*key).copied());
         for (key, one) in due {
-            let is_slow = desk.slow.contains(key);
-            let slow = desk.told_now.values().filter(|is_slow| **is_slow).count();
-            if desk.told_now.len() >= TOLD_TOGETHER || (is_slow && slow >= SLOW_TOGETHER) {
-                continue;
+            match desk.slots.take(&receiver(one), &key.0.to_string(), now_ms) {
+                Admission::Granted => {}
+                Admission::Busy => continue,
+                Admission::Unreachable(reason) => {
+                    self.postpone(key, &reason, now);
+                    continue;
+                }
             }
-            desk.told_now.insert(key.clone(), is_slow);
+            desk.told_now.insert(key.clone());
             desk.begun.insert(key.clone(), now);
             let tenant = desk.tenants.get(&one.tenant).cloned().unwrap_or_default();
             let (teller, session, one) = (self.clone(), session.clone(), one.clone());
@@ -303,10 +329,14 @@ impl Teller {
         let key = key(&one);
         self.note(&key, &told);
         desk.told_now.remove(&key);
-        match took >= SLOW {
-            true => desk.slow.insert(key.clone()),
-            false => desk.slow.remove(&key),
+        let delivery = match &told {
+            Err(DeliveryError::Unanswered(reason)) => Delivery::Unanswered(reason.clone()),
+            _ => Delivery::Answered(took),
         };
+        let now_ms = desk.elapsed_ms(Instant::now());
+        let tenant = key.0.to_string();
+        desk.slots
+            .give_back(&receiver(&one), &tenant, delivery, now_ms);
         match (told, desk.all.get_mut(&key)) {
             // Else it has been looked up since, and somebody may have set it back.
             (Ok(position), Some(known)) if known.position == one.position => {
@@ -317,129 +347,34 @@ impl Teller {
         }
     }
 
-    fn note(&self, key: &Key, told: &Result<i64, String>) {
+    /// Notes that a subscription waits for a receiver that does not answer others either.
+    fn postpone(&self, key: &Key, reason: &str, now: Instant) {
+        let mut failures = self.failures();
+        let failed = failures.entry(key.clone()).or_insert_with(|| Failed {
+            times: 1,
+            error: format!("not sent, as the receiver does not answer: {reason}"),
+            again: now,
+        });
+        failed.again = now + LOOK;
+    }
+
+    fn note(&self, key: &Key, told: &Result<i64, DeliveryError>) {
         let mut failures = self.failures();
         match told {
             Ok(_) => _ = failures.remove(key),
             Err(error) => {
+                let error = error.reason();
                 let times = failures.get(key).map_or(0, |failed| failed.times) + 1;
                 let pause = FIRST_PAUSE * 2_u32.saturating_pow((times - 1).min(10));
                 let name = &key.1;
                 tracing::warn!(%error, subscription = name, times, "changes of documents could not be told; they are told again");
                 let failed = Failed {
                     times,
-                    error: error.clone(),
+                    error: error.to_owned(),
                     again: Instant::now() + pause.min(PAUSE_MAX),
                 };
                 failures.insert(key.clone(), failed);
             }
-        }
-    }
-
-    /// Tells somebody the next that there is. Returns up to which position.
-    async fn tell_one(
-        &self,
-        session: &Client,
-        one: &Subscription,
-        tenant: &str,
-    ) -> Result<i64, String> {
-        let said = |error: PgError| egret_base::error::chain(&error);
-        let groups = match self.follower.after(one.position).await {
-            Ok(groups) => groups,
-            Err(DocumentsError::ChangesGone { forgotten }) => {
-                // It goes on with what there is, and says so once.
-                subscriptions::advance(session, one, forgotten)
-                    .await
-                    .map_err(said)?;
-                return Err(format!(
-                    "changes up to position {forgotten} were forgotten before they could be told, `documents.feed_kept`"
-                ));
-            }
-            Err(error) => return Err(error.to_string()),
-        };
-        let catalogue = self.keeper.writer.catalogue();
-        let (changes, position) = changes(&groups, one, &catalogue);
-        if !changes.is_empty() {
-            match &one.destination {
-                Destination::Webhook(url) => self.post(url, (one, tenant), &changes).await?,
-                Destination::Queue(queue) => self.hand_over(queue, one, tenant, &changes).await?,
-            }
-        }
-        if position > one.position {
-            subscriptions::advance(session, one, position)
-                .await
-                .map_err(said)?;
-        }
-        Ok(position)
-    }
-
-    async fn post(
-        &self,
-        url: &str,
-        (one, tenant): (&Subscription, &str),
-        changes: &[Value],
-    ) -> Result<(), String> {
-        let body = json!({
-            "subscription": one.name,
-            "database": self.keeper.database,
-            "changes": changes,
-        });
-        let body = body.to_string();
-        let mut request = self
-            .client
-            .post(url)
-            .map_err(|error| error.to_string())?
-            .header("content-type", "application/json");
-        if let Some(signer) = &self.hands.signer {
-            let at_seconds = self.hands.clock.now().as_millis_unsigned() / 1_000;
-            let signature = signer.sign(tenant, at_seconds, body.as_bytes())?;
-            request = request.header(SIGNATURE_HEADER, signature);
-        }
-        // The address may hold a secret: neither logs nor lists repeat it.
-        let sent = request.body(body).send().await;
-        let answer = sent.map_err(|error| error.to_string())?;
-        if answer.is_success() {
-            return Ok(());
-        }
-        Err(format!("the receiver answered {}", answer.status_text()))
-    }
-
-    async fn hand_over(
-        &self,
-        queue: &str,
-        one: &Subscription,
-        tenant: &str,
-        changes: &[Value],
-    ) -> Result<(), String> {
-        let sink = self
-            .hands
-            .tasks
-            .as_ref()
-            .ok_or("there are no queues here")?;
-        let database = &self.keeper.database;
-        let texts: Vec<(String, String, &str)> = changes
-            .iter()
-            .map(|change| {
-                let key = format!("documents/{database}/{}/{}", one.name, change["position"]);
-                (change.to_string(), key, change["id"].as_str().unwrap_or(""))
-            })
-            .collect();
-        let requests: Vec<TaskRequest<'_>> = texts
-            .iter()
-            .map(|(payload, key, document)| TaskRequest {
-                tenant,
-                queue,
-                payload: payload.as_bytes(),
-                key,
-                // What becomes of one document is worked on in order.
-                ordering_key: document,
-                unique_key: "",
-            })
-            .collect();
-        let outcomes = sink.enqueue(&requests).await;
-        match outcomes.into_iter().find_map(Result::err) {
-            Some(refused) => Err(refused.message),
-            None => Ok(()),
         }
     }
 }
@@ -454,44 +389,4 @@ async fn more(listening: &mut Option<Listening>) -> Result<(), DocumentsError> {
 
 fn key(one: &Subscription) -> Key {
     (one.tenant, one.name.clone())
-}
-
-fn moment(at: SystemTime) -> Timestamp {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
-}
-
-/// What a subscription is told of groups, and up to which position that is.
-fn changes(groups: &[Arc<Group>], one: &Subscription, catalogue: &Catalogue) -> (Vec<Value>, i64) {
-    let (mut told, mut reached) = (Vec::new(), one.position);
-    for group in groups {
-        let each = (group.before() + 1..).zip(&group.changes);
-        for (position, &(kind, tenant, collection, id, version)) in each {
-            if position <= one.position {
-                continue;
-            }
-            if told.len() == CHANGES_TOGETHER {
-                return (told, reached);
-            }
-            reached = position;
-            let (Some(declared), Some(kind)) =
-                (catalogue.by_number(collection), ChangeKind::of(kind))
-            else {
-                continue;
-            };
-            let is_wanted =
-                tenant == one.tenant && one.collection.is_none_or(|wanted| wanted == collection);
-            if is_wanted {
-                told.push(json!({
-                    "position": position,
-                    "at": moment(group.at),
-                    "kind": kind.as_str(),
-                    "collection": declared.collection.name(),
-                    "id": id.to_string(),
-                    "version": version,
-                }));
-            }
-        }
-    }
-    (told, reached)
 }

@@ -230,3 +230,36 @@ async fn an_address_that_does_not_answer_holds_nobody_else_up() {
     let stopped = tokio::time::timeout(Duration::from_secs(5), world.documents_stop());
     stopped.await.unwrap();
 }
+
+/// However many subscriptions lead to an address that does not answer, it is sent a quarter of what may be sent at a
+/// time.
+#[tokio::test]
+async fn many_subscriptions_of_a_silent_address_leave_room_to_others() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let (slow, mut asked) = silent().await;
+    let (quick, mut heard) = receiver(&["204 Yes"; 4]).await;
+    let mut wanted: Vec<(String, String)> = (0..80)
+        .map(|at| (format!("slow-{at}"), slow.clone()))
+        .collect();
+    wanted.push(("the-quick-one".to_owned(), quick));
+    world.made("airports", &json!({"faa": "JFK"})).await;
+    for (name, url) in wanted {
+        let wanted = Subscribing {
+            name: named(&name),
+            collection: None,
+            destination: Destination::Webhook(url),
+            after: Some(0),
+        };
+        let subscribed = world.documents.subscribe(&world.caller, wanted).await;
+        subscribed.unwrap();
+    }
+    let told = heard.recv().await.unwrap();
+    assert_eq!(told["changes"][0]["position"], 1);
+    let mut requests = 0;
+    while asked.try_recv().is_ok() {
+        requests += 1;
+    }
+    assert!((1..=16).contains(&requests), "{requests} requests at a time");
+    world.documents_stop().await;
+}

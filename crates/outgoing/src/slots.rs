@@ -1,0 +1,203 @@
+//! Slots for requests that are in progress at the same time, so that no receiver and no tenant takes
+//! all of them.
+//!
+//! A receiver that does not answer holds each of its requests until the timeout. It therefore gets a
+//! bounded number of slots; after a few failures in a row it is tried by one request at a time, with
+//! growing pauses. Receivers that have not answered quickly the last time share half of the slots,
+//! which also bounds many names of one dead receiver. One tenant takes three quarters at most.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::Url;
+
+/// Failures in a row after which a receiver counts as unreachable.
+const FAILURES_MAX: u32 = 3;
+
+/// The first pause of an unreachable receiver, in milliseconds; each further one is twice as long.
+const PAUSE_FIRST_MS: u64 = 1_000;
+
+/// The longest pause of an unreachable receiver, in milliseconds.
+const PAUSE_MAX_MS: u64 = 60_000;
+
+/// An answer within this time is quick.
+const QUICK: Duration = Duration::from_secs(1);
+
+/// Receivers remembered; beyond it those without a request in progress are forgotten.
+const RECEIVERS_MAX: usize = 4_096;
+
+/// Host and port of a URL, by which requests are counted. Holds neither path nor credentials.
+pub fn receiver_of(url: &str) -> String {
+    let url = Url::parse(url).ok();
+    let receiver = url
+        .as_ref()
+        .and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
+    receiver.map_or_else(String::new, |(host, port)| format!("{host}:{port}"))
+}
+
+/// How a request ended, as far as its receiver is concerned.
+#[derive(Clone, Debug)]
+pub enum Delivery {
+    /// The receiver answered, with whatever status, after this time.
+    Answered(Duration),
+    /// The receiver did not answer, for this reason.
+    Unanswered(String),
+}
+
+/// Whether a request may be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// A slot was taken for it.
+    Granted,
+    /// No slot is free for it.
+    Busy,
+    /// Its receiver is left alone for a while, as it did not answer: the reason of the last failure.
+    Unreachable(String),
+}
+
+#[derive(Default)]
+struct Receiver {
+    in_progress: usize,
+    /// Whether its last request was answered quickly.
+    is_quick: bool,
+    /// Requests in progress that were begun while it was not known to be quick.
+    slow_in_progress: usize,
+    /// Failures in a row.
+    failures: u32,
+    reason: String,
+    /// When an unreachable receiver is tried again, in milliseconds of the caller's clock.
+    retry_at_ms: u64,
+}
+
+impl Receiver {
+    fn is_unreachable(&self) -> bool {
+        self.failures >= FAILURES_MAX
+    }
+}
+
+/// A fixed number of slots, shared by receivers and tenants.
+pub struct Slots {
+    total: usize,
+    per_receiver: usize,
+    receivers: HashMap<String, Receiver>,
+    tenants: HashMap<String, usize>,
+    in_progress: usize,
+    slow_in_progress: usize,
+}
+
+impl Slots {
+    /// `total` requests at a time, `per_receiver` of them to one host and port; zero: a quarter.
+    pub fn new(total: usize, per_receiver: usize) -> Self {
+        let per_receiver = match per_receiver {
+            0 => total.div_ceil(4),
+            per_receiver => per_receiver,
+        };
+        Self {
+            total,
+            per_receiver,
+            receivers: HashMap::new(),
+            tenants: HashMap::new(),
+            in_progress: 0,
+            slow_in_progress: 0,
+        }
+    }
+
+    /// Takes a slot for a request of a tenant to a receiver, if there is one.
+    pub fn take(&mut self, receiver: &str, tenant: &str, now_ms: u64) -> Admission {
+        let known = self.receivers.get(receiver);
+        if let Some(known) = known.filter(|known| known.is_unreachable())
+            && (known.in_progress > 0 || now_ms < known.retry_at_ms)
+        {
+            return Admission::Unreachable(known.reason.clone());
+        }
+        let (in_progress, is_quick) =
+            known.map_or((0, false), |known| (known.in_progress, known.is_quick));
+        let of_tenant = self.tenants.get(tenant).copied().unwrap_or(0);
+        let is_free = self.in_progress < self.total
+            && in_progress < self.per_receiver
+            && of_tenant < (self.total - self.total / 4)
+            && (is_quick || self.slow_in_progress < self.total.div_ceil(2));
+        if !is_free {
+            return Admission::Busy;
+        }
+        if known.is_none() {
+            self.make_room();
+        }
+        let known = self.receivers.entry(receiver.to_owned()).or_default();
+        known.in_progress += 1;
+        if !is_quick {
+            known.slow_in_progress += 1;
+            self.slow_in_progress += 1;
+        }
+        *self.tenants.entry(tenant.to_owned()).or_default() += 1;
+        self.in_progress += 1;
+        Admission::Granted
+    }
+
+    /// Gives back the slot of a request. Returns whether its receiver counts as unreachable from now on.
+    pub fn give_back(
+        &mut self,
+        receiver: &str,
+        tenant: &str,
+        delivery: Delivery,
+        now_ms: u64,
+    ) -> bool {
+        self.in_progress = self.in_progress.saturating_sub(1);
+        if let Some(count) = self.tenants.get_mut(tenant) {
+            *count -= 1;
+            if *count == 0 {
+                self.tenants.remove(tenant);
+            }
+        }
+        let Some(known) = self.receivers.get_mut(receiver) else {
+            return false;
+        };
+        known.in_progress -= 1;
+        if known.slow_in_progress > 0 {
+            known.slow_in_progress -= 1;
+            self.slow_in_progress -= 1;
+        }
+        match delivery {
+            Delivery::Answered(took) => {
+                known.is_quick = took < QUICK;
+                known.failures = 0;
+            }
+            Delivery::Unanswered(reason) => {
+                known.is_quick = false;
+                known.failures += 1;
+                known.reason = reason;
+            }
+        }
+        if known.is_unreachable() {
+            let doublings = (known.failures - FAILURES_MAX).min(16);
+            let pause_ms = (PAUSE_FIRST_MS << doublings).min(PAUSE_MAX_MS);
+            known.retry_at_ms = now_ms + pause_ms;
+        }
+        known.is_unreachable()
+    }
+
+    /// Requests in progress.
+    pub fn in_progress(&self) -> usize {
+        self.in_progress
+    }
+
+    /// Whether another request could be sent to some receiver.
+    pub fn has_room(&self) -> bool {
+        self.in_progress < self.total
+    }
+
+    /// Receivers that count as unreachable.
+    pub fn unreachable(&self) -> usize {
+        let known = self.receivers.values();
+        known.filter(|known| known.is_unreachable()).count()
+    }
+
+    fn make_room(&mut self) {
+        if self.receivers.len() >= RECEIVERS_MAX {
+            self.receivers.retain(|_, known| known.in_progress > 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
