@@ -66,6 +66,9 @@ egret_base::settings! {
         callback_private: bool = false,
         /// Callbacks sent at a time.
         callback_concurrency: u32 = 32,
+        /// Callbacks sent at a time to one host and port, so that one that does not answer delays no others.
+        /// 0: a quarter of `callback_concurrency`.
+        callback_concurrency_per_host: u32 = 0,
         /// How long a callback may take.
         callback_timeout: Span = Span::secs(10),
         /// Whose the tasks are that come from outboxes (`egret.enqueue` in a database).

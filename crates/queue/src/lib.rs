@@ -14,6 +14,7 @@ mod store;
 mod worker;
 
 pub use api::attachments::{Attachment, Manifest, Opened, Upload};
+pub use api::callbacks::{CallbackPage, CallbackView};
 pub use api::chain::{ChainRefusal, ChainTask};
 pub use api::claim::OwnedTask;
 pub use api::outbox::{Outbox, OutboxSteps, OutboxView};

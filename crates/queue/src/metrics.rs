@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
@@ -38,6 +39,114 @@ pub(crate) struct Metrics {
     waiting: Gauge,
     /// By queue, then by partition.
     told: Arc<Mutex<BTreeMap<u32, BTreeMap<usize, Told>>>>,
+    /// Callbacks and their receivers.
+    pub callbacks: CallbackMetrics,
+}
+
+/// How an attempt to send a callback ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CallbackOutcome {
+    Delivered,
+    /// The receiver answered with another status than a success.
+    Refused,
+    /// The receiver did not answer, or could not be connected to.
+    Unanswered,
+    /// Nothing was sent, as the receiver counts as unreachable.
+    Postponed,
+}
+
+impl CallbackOutcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            CallbackOutcome::Delivered => "delivered",
+            CallbackOutcome::Refused => "refused",
+            CallbackOutcome::Unanswered => "unanswered",
+            CallbackOutcome::Postponed => "postponed",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+/// What is counted of callbacks.
+#[derive(Default)]
+pub(crate) struct CallbackMetrics {
+    attempts: Family<OutcomeLabels, Counter>,
+    /// Requests in progress.
+    pub in_progress: Gauge,
+    /// Callbacks that wait for a slot.
+    pub waiting: Gauge,
+    /// Receivers that count as unreachable.
+    pub unreachable: Gauge,
+    /// Callbacks by partition and state.
+    states: Arc<Mutex<BTreeMap<usize, Counts>>>,
+}
+
+impl CallbackMetrics {
+    /// Counts an attempt.
+    pub fn count(&self, outcome: CallbackOutcome) {
+        let outcome = outcome.as_str();
+        self.attempts
+            .get_or_create(&OutcomeLabels { outcome })
+            .inc();
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "callback_attempts",
+            "Attempts to send callbacks, by outcome",
+            self.attempts.clone(),
+        );
+        registry.register(
+            "callbacks_in_progress",
+            "Callbacks that are being sent",
+            self.in_progress.clone(),
+        );
+        registry.register(
+            "callbacks_waiting",
+            "Callbacks that wait for a slot of their receiver",
+            self.waiting.clone(),
+        );
+        registry.register(
+            "callback_receivers_unreachable",
+            "Receivers of callbacks that did not answer several times in a row",
+            self.unreachable.clone(),
+        );
+        registry.register_collector(Box::new(CallbackStates(self.states.clone())));
+    }
+}
+
+/// Callbacks by state, summed over the partitions when the metrics are read.
+#[derive(Debug)]
+struct CallbackStates(Arc<Mutex<BTreeMap<usize, Counts>>>);
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct CallbackLabels {
+    state: &'static str,
+}
+
+impl Collector for CallbackStates {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let gauge = ConstGauge::new(0_i64);
+        let mut family = encoder.encode_descriptor(
+            "callbacks",
+            "Callbacks by state; dead ones were given up",
+            None,
+            gauge.metric_type(),
+        )?;
+        let parts = lock(&self.0);
+        for state in TaskState::ALL {
+            let count: u64 = parts.values().map(|counts| counts[state as usize]).sum();
+            let labels = CallbackLabels {
+                state: state.as_str(),
+            };
+            ConstGauge::new(count as i64).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]
@@ -61,6 +170,7 @@ impl Metrics {
             records: Histogram::new(exponential_buckets(1.0, 2.0, 16)),
             waiting: Gauge::default(),
             told: Arc::default(),
+            callbacks: CallbackMetrics::default(),
         };
         let registry = registry.sub_registry_with_prefix("egret_queue");
         registry.register_with_unit(
@@ -80,6 +190,7 @@ impl Metrics {
             metrics.waiting.clone(),
         );
         registry.register_collector(Box::new(Tables(metrics.told.clone())));
+        metrics.callbacks.register(registry);
         metrics
     }
 
@@ -96,6 +207,9 @@ impl Metrics {
 
     /// What a partition has.
     pub fn tell(&self, partition: usize, state: &State) {
+        if let Some(queue) = state.queue_with(CALLBACKS) {
+            lock(&self.callbacks.states).insert(partition, queue.counts());
+        }
         let mut told = lock(&self.told);
         for parts in told.values_mut() {
             parts.remove(&partition);

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use egret_base::settings::Span;
 
 pub use self::outbox::Outbox;
-pub use self::tasks::{Enqueue, Listing, Produced, Work};
+pub use self::tasks::{CallbackListing, Enqueue, Listing, Produced, Work};
 use super::value;
 
 /// `egret queue …`
@@ -88,6 +88,8 @@ pub enum Queue {
         #[arg(long)]
         force: bool,
     },
+    /// List callbacks that have not arrived: those to be sent (again), and those given up (`dead`)
+    Callbacks(CallbackListing),
     /// Print the key with which callbacks of the token's tenant are signed
     CallbackKey,
     /// Tasks that failed for good

@@ -1,5 +1,6 @@
 //! `egret queue …`: tasks that are not lost.
 
+mod callbacks;
 mod cron;
 mod dead;
 mod enqueue;
@@ -40,6 +41,7 @@ pub(crate) async fn run(command: cli::Queue, api: &Api, output: Output) -> Resul
             queues::purge(&queue, &states, yes, api, output).await
         }
         Queue::Delete { queue, force } => queues::delete(&queue, force, api, output).await,
+        Queue::Callbacks(listing) => callbacks::list(listing, api, output).await,
         Queue::CallbackKey => queues::callback_key(api, output).await,
         Queue::Dead(command) => dead::run(command, api, output).await,
         Queue::Cron(command) => cron::run(command, api, output).await,

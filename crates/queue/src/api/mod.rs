@@ -1,6 +1,7 @@
 //! The engine's handle and its operations: what the doors call.
 
 pub mod attachments;
+pub mod callbacks;
 pub(crate) mod chain;
 pub mod claim;
 pub(crate) mod destination;
@@ -247,6 +248,16 @@ impl Inner {
         let partitions = self.partitions().unwrap_or_default();
         let failed = (0..partitions.len()).filter(|at| partitions[*at].failure.get().is_some());
         failed.collect()
+    }
+
+    /// Insists that every partition runs: a change of queues is made in all of them or in none.
+    pub fn require_all(&self) -> Result<(), QueueError> {
+        match self.failed().first() {
+            Some(partition) => Err(QueueError::PartitionFailed {
+                partition: *partition,
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Which partition has a shard.

@@ -15,9 +15,10 @@ use crate::error::QueueError;
 use crate::model::TaskId;
 use crate::store::content;
 use crate::worker::turn::Turn;
-use cursor::Cursor;
+pub(super) use cursor::Cursor;
+pub(super) use view::Sight;
 pub use view::{AttemptView, TaskView};
-use view::{Sight, task_of, view};
+use view::{task_of, view};
 
 /// A page of a list.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +98,7 @@ impl Queues {
     }
 
     /// Reads what belongs to the sights; tasks that have gone meanwhile are left out.
-    async fn views(
+    pub(super) async fn views(
         &self,
         partition: usize,
         sights: Vec<Sight>,
@@ -241,8 +242,10 @@ impl Queues {
             let room = limit - page.tasks.len();
             let asked = self.inner.ask(at.partition, move |turn| {
                 let known = &*turn.state;
-                let keeps =
-                    |tags: &[u8]| tag.is_empty() || content::tags(tags).any(|one| one == tag);
+                let keeps = |entry: &Entry| {
+                    let tags = known.tags(entry.tags);
+                    tag.is_empty() || content::tags(tags).any(|one| one == tag)
+                };
                 let found = known.page(id, state, from, room, keeps);
                 let sights = found
                     .places

@@ -3,11 +3,15 @@
 //! A callback is a task itself, made in the very step that ended the other one, in a queue that belongs to
 //! nobody. So it survives what tasks survive, is retried as tasks are, and is never on anybody's path.
 
+mod lanes;
+mod send;
+
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use egret_base::{Entropy, SIGNATURE_HEADER, Signer, durable};
-use egret_outgoing::{ClientOptions, OutgoingClient, OutgoingError};
+use egret_outgoing::{ClientOptions, Delivery, OutgoingClient, OutgoingError};
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::json;
 use sha2::Sha256;
@@ -21,6 +25,7 @@ use crate::api::work::{Reports, Said, Worker};
 use crate::api::{Inner, Queues, lock};
 use crate::core::state::CALLBACKS;
 use crate::error::{QueueError, io};
+use crate::metrics::CallbackOutcome;
 use crate::model::{
     AttemptEnd, Backoff, Jitter, Lease, QueueSettings, Retention, RetryPolicy, TaskId, TaskState,
 };
@@ -163,7 +168,7 @@ impl Queues {
             sink,
             worker,
         });
-        let sending = tokio::spawn(send_all(post, receiver));
+        let sending = tokio::spawn(send::send_all(post, receiver));
         *lock(&self.inner.callbacks) = Some(sending);
         Ok(())
     }
@@ -177,58 +182,63 @@ struct Post {
     worker: Worker,
 }
 
-async fn send_all(post: Arc<Post>, mut receiver: mpsc::UnboundedReceiver<Callback>) {
-    let mut sending = tokio::task::JoinSet::new();
-    loop {
-        tokio::select! {
-            callback = receiver.recv() => match callback {
-                // No more of them than there are credits.
-                Some(callback) => drop(sending.spawn(send(post.clone(), callback))),
-                None => return,
-            },
-            Some(_) = sending.join_next() => {
-                let added = post.worker.add_credits(1);
-                debug_assert!(added.is_ok(), "as many as there were");
-            }
-        }
-    }
-}
-
-async fn send(post: Arc<Post>, callback: Callback) {
-    let said = match post.attempt(&callback).await {
-        Ok(()) => (Said::Complete, String::new()),
-        Err(error) => {
-            let permanent = error.permanent;
-            tracing::debug!(task = %callback.about, attempt = callback.attempt, error = error.text, "a callback failed");
-            (Said::Fail { permanent }, error.text)
-        }
-    };
-    if let Err(error) = post.report(&callback, said.0, &said.1) {
-        tracing::debug!(%error, "what became of a callback was not noted; it is sent again");
-    }
-}
-
 struct Failure {
     text: String,
     permanent: bool,
 }
 
 impl Post {
-    async fn attempt(&self, callback: &Callback) -> Result<(), Failure> {
-        let failed = |error: OutgoingError| Failure {
-            text: error.to_string(),
-            // A name may stand for another address the next time.
-            permanent: false,
-        };
-        let permanent = |text: String| Failure {
-            text,
-            permanent: true,
-        };
-        // It was allowed when the task was made; settings may have changed.
-        destination::check(&callback.url, &self.queues.inner.destinations)
-            .map_err(|error| permanent(error.to_string()))?;
-        let key = of_tenant(&self.key, &callback.tenant);
+    /// Sends a callback and reports the outcome. Returns how the receiver took it.
+    async fn send(&self, callback: &Callback) -> Delivery {
         let body = self.body(callback).await;
+        let begun = Instant::now();
+        let (delivery, outcome, failure) = match self.attempt(callback, body).await {
+            Ok(Ok(())) => (
+                Delivery::Answered(begun.elapsed()),
+                CallbackOutcome::Delivered,
+                None,
+            ),
+            Ok(Err(failure)) => (
+                Delivery::Answered(begun.elapsed()),
+                CallbackOutcome::Refused,
+                Some(failure),
+            ),
+            Err(text) => (
+                Delivery::Unanswered(text.clone()),
+                CallbackOutcome::Unanswered,
+                // A name may stand for another address the next time.
+                Some(Failure {
+                    text,
+                    permanent: false,
+                }),
+            ),
+        };
+        self.count(outcome);
+        match failure {
+            None => self.note(callback, Said::Complete, ""),
+            Some(Failure { text, permanent }) => {
+                tracing::debug!(task = %callback.about, attempt = callback.attempt, error = text, "a callback failed");
+                self.note(callback, Said::Fail { permanent }, &text);
+            }
+        }
+        delivery
+    }
+
+    /// Posts a callback: what the receiver says to it, or why it says nothing.
+    async fn attempt(
+        &self,
+        callback: &Callback,
+        body: String,
+    ) -> Result<Result<(), Failure>, String> {
+        // It was allowed when the task was made; settings may have changed.
+        if let Err(error) = destination::check(&callback.url, &self.queues.inner.destinations) {
+            return Ok(Err(Failure {
+                text: error.to_string(),
+                permanent: true,
+            }));
+        }
+        let failed = |error: OutgoingError| error.to_string();
+        let key = of_tenant(&self.key, &callback.tenant);
         let at = self.queues.inner.clock.now().as_millis_unsigned() / 1_000;
         let request = self
             .client
@@ -239,15 +249,23 @@ impl Post {
             .header(SIGNATURE_HEADER, signature(&key, at, body.as_bytes()))
             .body(body);
         let answer = request.send().await.map_err(failed)?;
-        let text = format!("the receiver answered {}", answer.status_text());
-        match answer.status() {
-            _ if answer.is_success() => Ok(()),
+        if answer.is_success() {
+            return Ok(Ok(()));
+        }
+        Ok(Err(Failure {
+            text: format!("the receiver answered {}", answer.status_text()),
             // It is said to be gone for good.
-            410 => Err(permanent(text)),
-            _ => Err(Failure {
-                text,
-                permanent: false,
-            }),
+            permanent: answer.status() == 410,
+        }))
+    }
+
+    fn count(&self, outcome: CallbackOutcome) {
+        self.queues.inner.metrics.callbacks.count(outcome);
+    }
+
+    fn note(&self, callback: &Callback, said: Said, text: &str) {
+        if let Err(error) = self.report(callback, said, text) {
+            tracing::debug!(%error, "what became of a callback was not noted; it is sent again");
         }
     }
 

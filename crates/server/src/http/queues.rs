@@ -24,6 +24,7 @@ use crate::queue::{invalid, rights};
 
 mod answer;
 mod attachments;
+mod callbacks;
 mod events;
 mod produce;
 mod request;
@@ -48,6 +49,7 @@ pub fn routes(queues: Queues, stopping: CancellationToken) -> OpenApiRouter {
         .routes(routes!(purge_queue))
         .routes(routes!(requeue_dead))
         .routes(routes!(get_callback_key))
+        .routes(routes!(callbacks::list_callbacks))
         .routes(routes!(produce::enqueue, tasks::list_tasks))
         .routes(routes!(work::claim))
         .routes(routes!(work::report))

@@ -108,6 +108,20 @@ pub struct Listing {
     pub cursor: Option<String>,
 }
 
+/// `egret queue callbacks …`
+#[derive(Debug, Args)]
+pub struct CallbackListing {
+    /// Only those in this state [default: ready, leased, delayed and dead]
+    #[arg(long, value_parser = STATES)]
+    pub state: Option<String>,
+    /// How many at most
+    #[arg(long, default_value_t = 100, value_name = "CALLBACKS")]
+    pub limit: u64,
+    /// Where to go on: what the listing before has ended with
+    #[arg(long)]
+    pub cursor: Option<String>,
+}
+
 /// `egret queue work …`
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -65,22 +65,37 @@ pub(super) async fn list(
     output: Output,
 ) -> Result<(), Failure> {
     let path = ["queues", &arguments.queue, "tasks"];
+    let filters = [
+        ("state", arguments.state.as_deref()),
+        ("tag", arguments.tag.as_deref()),
+    ];
+    let start = (arguments.limit, arguments.cursor.clone());
+    let answer = pages(&path, &filters, start, (api, output)).await?;
+    output.answer(&answer, |page: Page| table(&page.items))
+}
+
+/// Reads pages of a list until there are `limit` items, from a cursor on. Says how to go on where there are
+/// more.
+pub(super) async fn pages(
+    path: &[&str],
+    filters: &[(&str, Option<&str>)],
+    (limit, mut cursor): (u64, Option<String>),
+    (api, output): (&Api, Output),
+) -> Result<Json, Failure> {
     let mut items = Vec::new();
-    let mut cursor = arguments.cursor.clone();
-    let mut left = arguments.limit;
+    let mut left = limit;
     // Pages may be smaller than what the user wants to see at once.
     while left > 0 {
         let limit = left.min(PAGE_MAX).to_string();
         let mut query = vec![("limit", limit.as_str())];
-        let options = [
-            ("state", &arguments.state),
-            ("tag", &arguments.tag),
-            ("cursor", &cursor),
-        ];
-        for (name, value) in options {
-            query.extend(value.as_deref().map(|value| (name, value)));
+        for (name, value) in filters
+            .iter()
+            .copied()
+            .chain([("cursor", cursor.as_deref())])
+        {
+            query.extend(value.map(|value| (name, value)));
         }
-        let page: Page = output::decode(&api.get(&path, &query).await?)?;
+        let page: Page = output::decode(&api.get(path, &query).await?)?;
         left = left.saturating_sub(page.items.len() as u64);
         items.extend(page.items);
         cursor = page.next_cursor;
@@ -88,13 +103,12 @@ pub(super) async fn list(
             break;
         }
     }
-    let answer = json!({"items": items, "next_cursor": cursor});
     if !output.is_json()
         && let Some(cursor) = &cursor
     {
         output.remark(&format!("there are more: --cursor {cursor}"));
     }
-    output.answer(&answer, |page: Page| table(&page.items))
+    Ok(json!({"items": items, "next_cursor": cursor}))
 }
 
 fn table(items: &[Json]) -> String {
@@ -118,7 +132,7 @@ fn table(items: &[Json]) -> String {
 }
 
 /// Enough of a text to recognise it.
-fn first_line(text: &str) -> String {
+pub(super) fn first_line(text: &str) -> String {
     const SHOWN: usize = 60;
     let line = text.lines().next().unwrap_or_default();
     match line.char_indices().nth(SHOWN) {

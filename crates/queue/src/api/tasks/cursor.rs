@@ -5,7 +5,7 @@ use crate::error::QueueError;
 
 /// Where a list goes on.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cursor {
+pub(in crate::api) struct Cursor {
     pub state: usize,
     pub partition: usize,
     pub from: u64,

@@ -89,7 +89,7 @@ pub struct TaskView {
 }
 
 /// What the partition knows of a task, taken in its turn.
-pub(super) struct Sight {
+pub(in crate::api) struct Sight {
     id: TaskId,
     pub entry: Entry,
     queue: String,

@@ -102,14 +102,14 @@ impl State {
     }
 
     /// Tasks of a queue in a state from the ordinal `from` on, in the order in which they came into
-    /// it, those of them whose set of tags `keeps`.
+    /// it, those of them for which `keeps` holds.
     pub fn page(
         &self,
         queue: u32,
         state: TaskState,
         from: u64,
         limit: usize,
-        keeps: impl Fn(&[u8]) -> bool,
+        keeps: impl Fn(&Entry) -> bool,
     ) -> Page {
         let mut page = Page::default();
         let Some(row) = self.queue_with(queue) else {
@@ -124,7 +124,7 @@ impl State {
                 page.next = Some(entry.ordinal);
                 break;
             }
-            if keeps(self.tags.get(entry.tags)) {
+            if keeps(entry) {
                 page.places.push(place);
             }
             scanned += 1;

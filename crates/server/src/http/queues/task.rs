@@ -414,7 +414,7 @@ pub(super) fn moment(unix_ms: u64) -> Option<Timestamp> {
     (unix_ms > 0).then(|| at(unix_ms))
 }
 
-fn state_schema() -> Object {
+pub(super) fn state_schema() -> Object {
     one_of(&TaskState::TEXTS, "Where the task is in its life.")
 }
 

@@ -72,7 +72,14 @@ async fn check_elsewhere(rig: &Rig, token: &str, (method, path): (&str, &str), i
         Value::Null
     };
     // Lists are filtered, a stream of changes as well.
-    if ["/v1/queues", "/v1/schedules", "/v1/reports"].contains(&path) {
+    if [
+        "/v1/queues",
+        "/v1/callbacks",
+        "/v1/schedules",
+        "/v1/reports",
+    ]
+    .contains(&path)
+    {
         let (status, answer) = ask(rig, token, method, path, body).await;
         assert!(status == 200 || status == 403, "{name}: {status}");
         assert!(!answer.to_string().contains("other"), "{name}: {answer}");
@@ -101,6 +108,47 @@ async fn check_elsewhere(rig: &Rig, token: &str, (method, path): (&str, &str), i
     if path.contains("{queue}") {
         assert_eq!(there.0, 403, "{name}: {there:?}");
     }
+}
+
+#[tokio::test]
+async fn callbacks_are_listed_by_the_queues_that_a_token_reads() {
+    let rig = Rig::with(|config| config.callbacks = false).await;
+    let task = json!({"callback_url": "https://hooks.example.org/path?token=secret"});
+    for queue in ["own", "other"] {
+        rig.make(queue).await;
+        rig.enqueue(queue, task.clone()).await;
+        let claimed = rig.claim(queue).await;
+        rig.say(&claimed, "complete", json!({}), 200).await;
+    }
+    let queues_of = |scopes: &'static [&'static str], tenant: &'static str, path: &'static str| {
+        let token = rig.token(tenant, scopes);
+        let rig = &rig;
+        async move {
+            let (status, page) = ask(rig, &token, Method::GET, path, Value::Null).await;
+            assert!(!page.to_string().contains("secret"), "{page}");
+            let items = page["items"].as_array().cloned().unwrap_or_default();
+            let mut queues: Vec<String> =
+                items.iter().map(|one| one["queue"].to_string()).collect();
+            queues.sort();
+            for item in items {
+                assert_eq!(item["receiver"], "hooks.example.org:443");
+                assert_eq!(item["state"], "ready");
+            }
+            (status, queues.join(","))
+        }
+    };
+    const PATH: &str = "/v1/callbacks";
+    let all = (200, "\"other\",\"own\"".to_owned());
+    assert_eq!(queues_of(&["queue:read"], "default", PATH).await, all);
+    let own = (200, "\"own\"".to_owned());
+    assert_eq!(queues_of(&["queue/own:read"], "default", PATH).await, own);
+    let none = (200, String::new());
+    assert_eq!(queues_of(&["queue:read"], "foreign", PATH).await, none);
+    let dead = "/v1/callbacks?state=dead";
+    assert_eq!(queues_of(&["queue:read"], "default", dead).await, none);
+    let write = queues_of(&["queue:write"], "default", PATH).await;
+    assert_eq!(write, (403, String::new()));
+    rig.close().await;
 }
 
 #[tokio::test]

@@ -1,0 +1,184 @@
+//! Which callback is sent when: receivers and tenants share the slots, and a receiver that does not
+//! answer delays its own callbacks only.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use egret_outgoing::{Admission, Delivery, Slots, receiver_of};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::lanes::{LaneKey, Lanes};
+use super::{Callback, Post};
+use crate::api::work::Said;
+use crate::core::command::Defer;
+use crate::metrics::CallbackOutcome;
+
+/// How often the leases of callbacks that wait for a slot are renewed: several times before they end.
+const RENEWAL: Duration = Duration::from_secs(8);
+
+/// The delay of a callback for which its lane has no room, in milliseconds: one step more for each lane
+/// full of callbacks before it.
+const RETURN_STEP_MS: u64 = 5_000;
+
+/// The longest such delay.
+const RETURN_MAX_MS: u64 = 300_000;
+
+/// Callbacks that are returned within one step.
+const RETURNED_PER_STEP: u64 = 64;
+
+/// A callback that was sent, and how its receiver took that.
+pub(super) struct Sent {
+    key: LaneKey,
+    delivery: Delivery,
+    /// Whether the worker's credit was kept for it: it did not wait.
+    keeps_credit: bool,
+}
+
+/// Sends callbacks as they come from the partitions, until there are no more.
+pub(super) async fn send_all(post: Arc<Post>, mut receiver: mpsc::UnboundedReceiver<Callback>) {
+    let config = post.queues.config();
+    let mut dispatch = Dispatch {
+        slots: Slots::new(
+            config.callback_concurrency as usize,
+            config.callback_concurrency_per_host as usize,
+        ),
+        post,
+        lanes: Lanes::new(),
+        sending: JoinSet::new(),
+        began: Instant::now(),
+    };
+    let mut renewal = tokio::time::interval(RENEWAL);
+    loop {
+        let frees_credit = tokio::select! {
+            callback = receiver.recv() => match callback {
+                Some(callback) => dispatch.admit(callback),
+                None => return,
+            },
+            Some(sent) = dispatch.sending.join_next() => match sent {
+                Ok(sent) => dispatch.finish(sent),
+                // Only the end of the program cancels one; a panic has been logged, and ends this task.
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => return,
+                },
+            },
+            _ = renewal.tick() => {
+                for callback in dispatch.lanes.iter() {
+                    dispatch.post.note(callback, Said::Heartbeat { lease_ms: 0 }, "");
+                }
+                false
+            }
+        };
+        dispatch.send_waiting();
+        dispatch.observe();
+        if frees_credit {
+            let added = dispatch.post.worker.add_credits(1);
+            debug_assert!(added.is_ok(), "as many as there were");
+        }
+    }
+}
+
+struct Dispatch {
+    post: Arc<Post>,
+    slots: Slots,
+    lanes: Lanes<Callback>,
+    sending: JoinSet<Sent>,
+    began: Instant,
+}
+
+impl Dispatch {
+    /// Elapsed time: a wall clock that jumps lengthens no pause.
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Sends a callback, lets it wait, or gives it back to its queue. Returns whether the worker may get
+    /// another one for it at once.
+    fn admit(&mut self, callback: Callback) -> bool {
+        let key = (callback.tenant.clone(), receiver_of(&callback.url));
+        let now_ms = self.now_ms();
+        let admission = if self.lanes.is_waiting(&key) {
+            Admission::Busy
+        } else {
+            self.slots.take(&key.1, &key.0, now_ms)
+        };
+        match admission {
+            Admission::Granted => {
+                self.spawn(key, callback, true);
+                return false;
+            }
+            Admission::Busy => {
+                if let Err((callback, before)) = self.lanes.push(&key, callback) {
+                    let steps = 1 + before as u64 / RETURNED_PER_STEP;
+                    let delay_ms = (RETURN_STEP_MS * steps).min(RETURN_MAX_MS);
+                    let how = Defer::Snooze;
+                    self.post.note(&callback, Said::Defer { delay_ms, how }, "");
+                }
+            }
+            Admission::Unreachable(reason) => self.postpone(&callback, &reason),
+        }
+        true
+    }
+
+    /// Counts an attempt that is not made, as the receiver does not answer: the next one comes later, and a
+    /// receiver that is gone for good is given up.
+    fn postpone(&self, callback: &Callback, reason: &str) {
+        self.post.count(CallbackOutcome::Postponed);
+        let text = format!("not sent, as the receiver does not answer: {reason}");
+        self.post
+            .note(callback, Said::Fail { permanent: false }, &text);
+    }
+
+    fn finish(&mut self, sent: Sent) -> bool {
+        let Sent {
+            key,
+            delivery,
+            keeps_credit,
+        } = sent;
+        let reason = match &delivery {
+            Delivery::Answered(_) => String::new(),
+            Delivery::Unanswered(reason) => reason.clone(),
+        };
+        let now_ms = self.now_ms();
+        if self.slots.give_back(&key.1, &key.0, delivery, now_ms) {
+            for callback in self.lanes.drain(&key.1) {
+                self.postpone(&callback, &reason);
+            }
+        }
+        keeps_credit
+    }
+
+    fn send_waiting(&mut self) {
+        let now_ms = self.now_ms();
+        while self.lanes.len() > 0 && self.slots.has_room() {
+            let slots = &mut self.slots;
+            let next = self
+                .lanes
+                .pop(|key| slots.take(&key.1, &key.0, now_ms) == Admission::Granted);
+            let Some((key, callback)) = next else {
+                return;
+            };
+            self.spawn(key, callback, false);
+        }
+    }
+
+    fn spawn(&mut self, key: LaneKey, callback: Callback, keeps_credit: bool) {
+        let post = self.post.clone();
+        self.sending.spawn(async move {
+            let delivery = post.send(&callback).await;
+            Sent {
+                key,
+                delivery,
+                keeps_credit,
+            }
+        });
+    }
+
+    fn observe(&self) {
+        let metrics = &self.post.queues.inner.metrics.callbacks;
+        metrics.in_progress.set(self.slots.in_progress() as i64);
+        metrics.waiting.set(self.lanes.len() as i64);
+        metrics.unreachable.set(self.slots.unreachable() as i64);
+    }
+}

@@ -1,0 +1,155 @@
+//! Callbacks to several receivers, of which some do not answer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use egret_base::settings::Span;
+use egret_queue::model::TaskState;
+use egret_queue::{CallbackView, NewTask, QueueConfig, SettingsChange};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::home::{Home, TENANT, config, soon};
+
+async fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let receiver = listener.local_addr().unwrap().to_string();
+    (listener, receiver)
+}
+
+/// Completes `count` tasks whose callbacks go to a URL.
+async fn complete(home: &Home, queue: &str, url: &str, count: usize) {
+    let task = NewTask {
+        callback_url: url,
+        ..NewTask::default()
+    };
+    home.enqueue(queue, &vec![task; count]).await;
+    let hand = home.worker(queue, 100).await;
+    for _ in 0..count {
+        let (_, lease, _) = hand.task().await;
+        hand.complete(lease, "done").await;
+    }
+}
+
+/// Takes connections and answers nothing, and counts them.
+fn hang(listener: TcpListener) -> (Arc<AtomicUsize>, JoinHandle<()>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let hanging = tokio::spawn(async move {
+        let mut streams: Vec<TcpStream> = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            streams.push(stream);
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    (count, hanging)
+}
+
+/// Answers one request with success and gives the id of its task.
+async fn answer(listener: &TcpListener) -> String {
+    let (mut stream, _) = soon(listener.accept()).await.unwrap();
+    let mut bytes = Vec::new();
+    let id = loop {
+        soon(stream.read_buf(&mut bytes)).await.unwrap();
+        let text = String::from_utf8_lossy(&bytes).to_ascii_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let value = |name: &str| {
+            let after = head.split(name).nth(1).unwrap();
+            after.lines().next().unwrap().to_owned()
+        };
+        if body.len() == value("content-length: ").parse::<usize>().unwrap() {
+            break value("egret-task: ");
+        }
+    };
+    let done = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    stream.write_all(done).await.unwrap();
+    id
+}
+
+async fn listed(home: &Home, state: Option<TaskState>, limit: usize) -> Vec<CallbackView> {
+    let (mut callbacks, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = home.queues.callbacks(TENANT, None, state, limit, &cursor);
+        let page = page.await.unwrap();
+        assert!(page.callbacks.len() <= limit);
+        callbacks.extend(page.callbacks);
+        match page.next {
+            Some(next) => cursor = next,
+            None => return callbacks,
+        }
+    }
+}
+
+/// The timeout is longer than the test's patience: whatever waits for the receiver that hangs is not sent.
+#[tokio::test]
+async fn a_receiver_that_hangs_delays_no_other() {
+    let home = Home::new(QueueConfig {
+        callback_private: true,
+        callback_timeout: Span::secs(3_600),
+        ..config()
+    })
+    .await;
+    home.make("mail", SettingsChange::default()).await;
+    let (dead, dead_receiver) = listener().await;
+    let (alive, alive_receiver) = listener().await;
+    let (count, hanging) = hang(dead);
+    let secret = format!("http://{dead_receiver}/hook?token=secret");
+    complete(&home, "mail", &secret, 200).await;
+    complete(&home, "mail", &format!("http://{alive_receiver}/"), 40).await;
+    let mut told = BTreeSet::new();
+    for _ in 0..40 {
+        told.insert(answer(&alive).await);
+    }
+    assert_eq!(told.len(), 40);
+    let slots = home.config.callback_concurrency as usize / 4;
+    assert!(count.load(Ordering::SeqCst) <= slots);
+    let all = listed(&home, None, 7).await;
+    let waiting: Vec<&CallbackView> = all
+        .iter()
+        .filter(|callback| callback.receiver == dead_receiver)
+        .collect();
+    let ids: BTreeSet<String> = waiting.iter().map(|one| one.id.to_string()).collect();
+    assert_eq!(ids.len(), 200, "each is listed once");
+    assert!(!format!("{all:?}").contains("secret"));
+    assert!(
+        waiting
+            .iter()
+            .all(|one| one.queue == "mail" && one.task_state == TaskState::Completed)
+    );
+    let page = home.queues.callbacks("other", None, None, 100, "");
+    assert!(page.await.unwrap().callbacks.is_empty());
+    hanging.abort();
+    home.stop().await;
+}
+
+/// A port on which nothing listens: the callbacks fail, wait for their next attempt, and say why.
+#[tokio::test]
+async fn callbacks_to_an_unreachable_receiver_are_listed_with_the_reason() {
+    let home = Home::new(QueueConfig {
+        callback_private: true,
+        ..config()
+    })
+    .await;
+    home.make("mail", SettingsChange::default()).await;
+    let (gone, receiver) = listener().await;
+    drop(gone);
+    complete(&home, "mail", &format!("http://{receiver}/"), 20).await;
+    let failed = loop {
+        let failed = listed(&home, Some(TaskState::Delayed), 100).await;
+        if failed.len() == 20 {
+            break failed;
+        }
+        tokio::task::yield_now().await;
+    };
+    for callback in &failed {
+        assert!(!callback.error.is_empty(), "{callback:?}");
+        assert!(callback.next_ms > 0, "{callback:?}");
+    }
+    let postponed = |one: &&CallbackView| one.error.starts_with("not sent");
+    assert!(failed.iter().filter(postponed).count() > 0, "{failed:?}");
+    home.stop().await;
+}
