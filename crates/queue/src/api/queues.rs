@@ -175,6 +175,7 @@ impl Queues {
     ) -> Result<Arc<QueueHandle>, QueueError> {
         check_name(name)?;
         let one_at_a_time = self.inner.making.clone().lock_owned().await;
+        self.inner.require_all()?;
         let known = self.known_queue(tenant, name);
         let mut settings = known
             .as_ref()
@@ -342,6 +343,7 @@ impl Queues {
     ) -> Result<(), QueueError> {
         let _one_at_a_time = self.inner.making.lock().await;
         let queue = self.existing_queue(tenant, name)?.id;
+        self.inner.require_all()?;
         for partition in 0..self.inner.partitions()?.len() {
             let asked = self.inner.ask(partition, move |turn| {
                 let row = turn.state.queue_with(queue);
@@ -375,6 +377,7 @@ impl Queues {
     ) -> Result<(), QueueError> {
         let one_at_a_time = self.inner.making.clone().lock_owned().await;
         let queue = self.existing_queue(tenant, name)?;
+        self.inner.require_all()?;
         let tasks: u64 = self.view_queue(tenant, name).await?.counts.iter().sum();
         let schedules = self.count_schedules_of(queue.id).await?;
         if tasks + schedules > 0 && !force {

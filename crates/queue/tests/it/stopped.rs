@@ -79,3 +79,36 @@ async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
     assert_eq!(refused.unwrap_err().code(), "queue_partition_failed");
     home.stop().await;
 }
+
+/// A change that some partitions would miss is refused before any of them makes it.
+#[tokio::test]
+async fn queues_are_not_changed_while_a_partition_has_failed() {
+    let home = Home::new(config()).await;
+    home.make("q", SettingsChange::default()).await;
+    egret_queue::testing::end_by_a_panic(&home.queues, 1);
+    while home.queues.ready() == Readiness::Ready {
+        tokio::task::yield_now().await;
+    }
+    let change = SettingsChange {
+        max_attempts: Some(77),
+        ..SettingsChange::default()
+    };
+    let queues = &home.queues;
+    let refusals = [
+        queues.put_queue(TENANT, "q", &change).await.map(drop),
+        queues.put_queue(TENANT, "new", &change).await.map(drop),
+        queues.set_flow(TENANT, "q", Some(true), None).await,
+        queues.delete_queue(TENANT, "q", true).await,
+    ];
+    for refusal in refusals {
+        let refusal = refusal.unwrap_err();
+        assert_eq!(refusal.code(), "queue_partition_failed");
+        assert!(refusal.to_string().contains("partition 1"), "{refusal}");
+    }
+    let view = home.view("q").await;
+    assert!(view.settings.max_attempts != 77 && !view.paused);
+    assert_eq!(queues.list_queues(TENANT).await.unwrap().len(), 1);
+    let claimed = home.enqueue_one("q", NewTask::default()).await;
+    assert!(claimed.shard() < 2_048, "the other partition serves");
+    home.stop().await;
+}
