@@ -25,6 +25,9 @@ pub const PRIORITY_DEFAULT: u8 = 5;
 /// Bytes that are handed to a partition at once, unless a single task has more.
 const PART_BYTES_MAX: usize = 2 << 20;
 
+/// Tasks that are handed to a partition at once, so that those of other tenants take turns with a large call.
+const PART_TASKS_MAX: usize = 256;
+
 /// Tasks in one call.
 pub const BATCH_MAX: usize = 1_000;
 
@@ -231,7 +234,9 @@ impl<'q> Enqueues<'q> {
         self.tenant = queue.tenant_number;
         let partition = self.queues.inner.partition_of(item.shard)?;
         let part = &mut self.parts[partition];
-        if part.bytes.len() + task.payload.len() > PART_BYTES_MAX && !part.items.is_empty() {
+        let is_full = part.items.len() >= PART_TASKS_MAX
+            || part.bytes.len() + task.payload.len() > PART_BYTES_MAX;
+        if is_full && !part.items.is_empty() {
             self.full.push((partition, std::mem::take(part)));
         }
         let item = lay_out(item, task, &[], &mut part.bytes);

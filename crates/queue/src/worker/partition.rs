@@ -288,7 +288,9 @@ impl<L: Log + 'static> Partition<L> {
         let room = intake.room_for_ticks(&self.limits.tasks.all, turn.state.len());
         self.ticks.run(&mut turn, &room, &*self.shared.read);
         let mut items = 0;
-        while items < turn_max(&self.waiting) && intake.has_room(&self.waiting, turn.batch) {
+        while self.waiting.fits(items, turn_max(&self.waiting))
+            && intake.has_room(&self.waiting, turn.batch)
+        {
             let Some(submission) = self.waiting.pop() else {
                 break;
             };

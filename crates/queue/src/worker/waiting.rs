@@ -11,7 +11,7 @@ use crate::api::lock;
 use crate::api::submit::{ASKING, NO_TENANT, Submission};
 
 /// New tasks and reports of one tenant before it is the next one's turn…
-const QUANTUM: usize = 512;
+const QUANTUM: usize = 256;
 
 /// …and bytes of their records.
 const QUANTUM_BYTES: usize = 512 << 10;
@@ -126,6 +126,13 @@ impl Waiting {
     /// How many submissions wait, and how many bytes they take.
     pub fn size(&self) -> (usize, usize) {
         (self.items, self.bytes)
+    }
+
+    /// Whether the next submission belongs to a turn that has `items` of at most `items_max` already. One that
+    /// is larger by itself gets a turn of its own while several tenants are at work.
+    pub fn fits(&self, items: usize, items_max: usize) -> bool {
+        let next = self.peek().map_or(0, Submission::weight);
+        items < items_max && (items == 0 || !self.is_contested() || items + next <= items_max)
     }
 
     /// The one that comes next.

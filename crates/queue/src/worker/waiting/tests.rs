@@ -48,10 +48,25 @@ fn a_flood_of_one_tenant_does_not_hold_another_up() {
     }
     waiting.push(batch(8, 1));
     let before = std::iter::from_fn(|| waiting.pop()).take_while(|one| one.tenant() == 7);
-    assert_eq!(before.count(), 6);
+    assert_eq!(before.count(), 3);
     let rest = std::iter::from_fn(|| waiting.pop());
-    assert_eq!(rest.count(), 994);
+    assert_eq!(rest.count(), 997);
     assert!(waiting.is_empty());
+}
+
+#[test]
+fn a_large_submission_lengthens_no_turn_of_several_tenants() {
+    let mut waiting = Waiting::default();
+    waiting.push(batch(7, 1_000));
+    assert!(waiting.fits(200, 256), "one tenant alone fills its turns");
+    waiting.push(batch(8, 1));
+    waiting.push(batch(7, 1_000));
+    assert!(waiting.is_contested());
+    assert!(
+        waiting.fits(0, 256),
+        "what is larger than a turn has its own"
+    );
+    assert!(!waiting.fits(1, 256));
 }
 
 #[test]
