@@ -260,6 +260,9 @@ async fn many_subscriptions_of_a_silent_address_leave_room_to_others() {
     while asked.try_recv().is_ok() {
         requests += 1;
     }
-    assert!((1..=16).contains(&requests), "{requests} requests at a time");
+    assert!(
+        (1..=16).contains(&requests),
+        "{requests} requests at a time"
+    );
     world.documents_stop().await;
 }

@@ -53,6 +53,11 @@ fn turn_max(waiting: &Waiting) -> usize {
     }
 }
 
+/// Whether a turn that has `items` takes the next submission.
+fn takes_next(waiting: &Waiting, items: usize) -> bool {
+    waiting.fits(items, turn_max(waiting))
+}
+
 /// Steps of what is due in one turn.
 const ADVANCE_BUDGET: u32 = 2_048;
 
@@ -288,9 +293,7 @@ impl<L: Log + 'static> Partition<L> {
         let room = intake.room_for_ticks(&self.limits.tasks.all, turn.state.len());
         self.ticks.run(&mut turn, &room, &*self.shared.read);
         let mut items = 0;
-        while self.waiting.fits(items, turn_max(&self.waiting))
-            && intake.has_room(&self.waiting, turn.batch)
-        {
+        while takes_next(&self.waiting, items) && intake.has_room(&self.waiting, turn.batch) {
             let Some(submission) = self.waiting.pop() else {
                 break;
             };
