@@ -118,7 +118,7 @@ async fn callbacks_are_listed_by_the_queues_that_a_token_reads() {
         rig.make(queue).await;
         rig.enqueue(queue, task.clone()).await;
         let claimed = rig.claim(queue).await;
-        rig.say(&claimed, "complete", json!({}), 200).await;
+        rig.say(&claimed, "complete", json!({}), 204).await;
     }
     let queues_of = |scopes: &'static [&'static str], tenant: &'static str, path: &'static str| {
         let token = rig.token(tenant, scopes);
