@@ -93,9 +93,9 @@ impl Queues {
                 find(turn.state, (&tenant, filter.as_ref()), state, from, room)
             });
             let next = match found.await {
-                Err(QueueError::PartitionFailed { partition }) => {
-                    if !page.unavailable.contains(&partition) {
-                        page.unavailable.push(partition);
+                Err(error) if error.failed_partition().is_some() => {
+                    if !page.unavailable.contains(&at.partition) {
+                        page.unavailable.push(at.partition);
                     }
                     None
                 }

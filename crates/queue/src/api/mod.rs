@@ -253,9 +253,7 @@ impl Inner {
     /// Insists that every partition runs: a change of queues is made in all of them or in none.
     pub fn require_all(&self) -> Result<(), QueueError> {
         match self.failed().first() {
-            Some(partition) => Err(QueueError::PartitionFailed {
-                partition: *partition,
-            }),
+            Some(partition) => Err(self.why_ended(*partition)),
             None => Ok(()),
         }
     }
