@@ -17,13 +17,12 @@ use egret_base::lifecycle::{FailedPart, Failures, Stack};
 use egret_base::{Clock, Entropy, SystemEntropy};
 use egret_branches::Branches;
 use egret_postgres::{EmbeddedServer, PostgresConfig};
-use egret_series::Monitor;
-use egret_server::{Certificates, ServerConfig};
+use egret_server::ServerConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::logging::LogLevel;
 use self::parts::Engines;
-use self::reload::Reloader;
+use self::reload::{Reloadable, Reloader};
 use crate::configuration::Configuration;
 use crate::output::Output;
 
@@ -38,8 +37,7 @@ pub struct Egret {
     pub embedded: Option<Embedded>,
     /// What to tell whoever started it.
     pub greeting: Greeting,
-    monitor: Monitor,
-    certificates: Option<Certificates>,
+    reloadable: Reloadable,
 }
 
 /// The parts that need the embedded server.
@@ -49,6 +47,13 @@ pub struct Embedded {
     pub postgres: Arc<EmbeddedServer>,
     /// The engine.
     pub branches: Branches,
+}
+
+/// The result of making the doors.
+struct OpenedDoors {
+    /// The admin token when it was made just now.
+    admin_token: Option<String>,
+    reloadable: Reloadable,
 }
 
 /// Where to look, for whoever started Egret.
@@ -128,8 +133,7 @@ impl Egret {
                 admin_token: doors.admin_token,
                 postgres: told,
             },
-            monitor: doors.monitor,
-            certificates: doors.certificates,
+            reloadable: doors.reloadable,
             stack,
             home,
             embedded,
@@ -258,8 +262,7 @@ fn reload_on_hangup(
     let reloader = Reloader {
         configuration: configuration.clone(),
         log_level,
-        certificates: egret.certificates.clone(),
-        monitor: egret.monitor.clone(),
+        parts: egret.reloadable.clone(),
     };
     Ok(ReloadTask(tokio::spawn(async move {
         reloader.run(&mut hangup).await;

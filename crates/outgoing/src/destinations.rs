@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use reqwest::Url;
 
@@ -10,10 +10,10 @@ use crate::address::is_public;
 use crate::client::OutgoingError;
 use crate::resolve::{Lookup, SystemLookup};
 
-/// The destinations of requests that users of Egret cause. Cheap to clone.
+/// The destinations of requests that users of Egret cause. Cheap to clone; clones change together.
 #[derive(Clone)]
 pub struct Destinations {
-    allowed: Arc<[Allowed]>,
+    allowed: Arc<RwLock<Arc<[Allowed]>>>,
     is_everything: bool,
     pub(crate) lookup: Arc<dyn Lookup>,
 }
@@ -41,7 +41,7 @@ pub(crate) enum Permission {
 impl fmt::Debug for Destinations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Destinations")
-            .field("allowed", &self.allowed)
+            .field("allowed", &self.allowed())
             .field("is_everything", &self.is_everything)
             .finish_non_exhaustive()
     }
@@ -51,7 +51,7 @@ impl Default for Destinations {
     /// The public internet.
     fn default() -> Self {
         Self {
-            allowed: Arc::new([]),
+            allowed: Arc::new(RwLock::new(Arc::new([]))),
             is_everything: false,
             lookup: Arc::new(SystemLookup),
         }
@@ -64,15 +64,27 @@ impl Destinations {
     /// # Errors
     /// Which entry cannot be read.
     pub fn new(text: &str) -> Result<Self, String> {
-        let entries = text.split([',', ';']).map(str::trim);
-        let allowed: Result<Arc<[Allowed]>, String> = entries
-            .filter(|entry| !entry.is_empty())
-            .map(|entry| Allowed::read(entry).ok_or_else(|| format!("outgoing.allow: `{entry}` is no host, host:port, *.domain, address or network such as 10.0.0.0/8")))
-            .collect();
-        Ok(Self {
-            allowed: allowed?,
-            ..Self::default()
-        })
+        let destinations = Self::default();
+        destinations.change(text)?;
+        Ok(destinations)
+    }
+
+    /// Allows what `text` names and nothing else from now on; returns whether that is another list than before.
+    /// A connection that is open may serve a request to its name until it has been idle for a while.
+    ///
+    /// # Errors
+    /// As [`Destinations::new`]; what was allowed before stays so.
+    pub fn change(&self, text: &str) -> Result<bool, String> {
+        let read = read_list(text)?;
+        let mut allowed = self.allowed.write().unwrap_or_else(PoisonError::into_inner);
+        let is_another = **allowed != *read;
+        *allowed = read;
+        Ok(is_another)
+    }
+
+    fn allowed(&self) -> Arc<[Allowed]> {
+        let allowed = self.allowed.read();
+        allowed.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Every address there is.
@@ -106,7 +118,7 @@ impl Destinations {
         let Ok(address) = literal.parse::<IpAddr>() else {
             let name = host.trim_end_matches('.').to_ascii_lowercase();
             let is_named = self
-                .allowed
+                .allowed()
                 .iter()
                 .any(|entry| entry.allows_name(&name, port));
             return Ok(if self.is_everything || is_named {
@@ -116,7 +128,7 @@ impl Destinations {
             });
         };
         let is_allowed = self
-            .allowed
+            .allowed()
             .iter()
             .any(|entry| entry.allows_socket(address, port));
         if self.allows_address(address) || is_allowed {
@@ -130,8 +142,17 @@ impl Destinations {
     /// Whether requests may go to an address that a name stands for.
     pub(crate) fn allows_address(&self, address: IpAddr) -> bool {
         let is_allowed = |entry: &Allowed| entry.allows_address(address);
-        self.is_everything || is_public(address) || self.allowed.iter().any(is_allowed)
+        self.is_everything || is_public(address) || self.allowed().iter().any(is_allowed)
     }
+}
+
+/// The entries of the setting `outgoing.allow`.
+fn read_list(text: &str) -> Result<Arc<[Allowed]>, String> {
+    let entries = text.split([',', ';']).map(str::trim);
+    entries
+        .filter(|entry| !entry.is_empty())
+        .map(|entry| Allowed::read(entry).ok_or_else(|| format!("outgoing.allow: `{entry}` is no host, host:port, *.domain, address or network such as 10.0.0.0/8")))
+        .collect()
 }
 
 pub(crate) fn parse(url: &str) -> Result<Url, OutgoingError> {

@@ -312,9 +312,12 @@ impl Requirements {
         }
     }
 
-    /// Every documented path.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.by_path.keys().map(String::as_str)
+    /// Every documented path without wildcards, in order.
+    pub(crate) fn documented_paths(&self) -> Vec<String> {
+        let paths = self.by_path.keys().filter(|path| !path.contains('*'));
+        let mut paths: Vec<String> = paths.cloned().collect();
+        paths.sort_unstable();
+        paths
     }
 
     /// The methods of a documented path as an `Allow` header has them.

@@ -9,6 +9,7 @@ pub(crate) mod installations;
 pub(crate) mod outboxes;
 pub(crate) mod queues;
 pub(crate) mod series;
+mod sql_text;
 mod system;
 mod tokens;
 pub(crate) mod views;

@@ -20,6 +20,7 @@ mod openapi;
 mod outgoing;
 mod pace;
 mod peer;
+mod pieces;
 mod problem;
 mod profile;
 pub mod proxy;
@@ -53,6 +54,7 @@ pub use observe::{REQUEST_ID, RequestContext};
 pub use openapi::SECURITY_SCHEME;
 pub use problem::{PROBLEM_JSON, Problem, grpc_code, grpc_status, http_status};
 pub use profile::{ProfileError, ProfileFormat};
+pub use quota::ServerLimits;
 pub use server::{Build, Builder, Deps, FailedParts, ReadinessProbe, Server, StatusSection};
 pub use tls::Certificates;
 pub use tokens::{

@@ -25,6 +25,7 @@ use crate::grpc::speaks_grpc;
 use crate::http::series;
 use crate::metrics::{Counted, Metrics};
 use crate::peer::PublicPermit;
+use crate::pieces::Pieces;
 use crate::problem::Problem;
 use crate::quota::Permit;
 use crate::unread::Unread;
@@ -193,7 +194,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
             record.outcome = outcome;
         }
         Body::new(Watched {
-            body,
+            body: Pieces::new(body),
             watch: Answer {
                 status,
                 outcome,

@@ -21,10 +21,6 @@ use tokio::time::Sleep;
 
 use crate::pace::{Pace, PaceLimit};
 
-/// The largest piece of a body that is given to a connection at once. It takes a whole piece for a single byte of
-/// room, and keeps it in memory until the peer has read it.
-const PIECE_BYTES_MAX: usize = 64 << 10;
-
 /// Completes when a peer has kept the server waiting for too long.
 #[derive(Debug)]
 pub(crate) struct Deadline {
@@ -216,36 +212,17 @@ async fn supervise(future: impl Future, progress: Arc<ResponseProgress>, limit: 
     .await;
 }
 
-/// A response's body, in pieces: the request counts as in progress until the peer has taken all but the last.
+/// A response's body, of which the stream's task learns whether the server or the peer has to act next.
 pub(crate) struct OutgoingBody {
     body: Body,
     /// Over HTTP/1 nothing looks at it: the socket shows whether the peer reads.
     progress: Arc<ResponseProgress>,
-    rest: Bytes,
 }
 
 impl OutgoingBody {
     pub(crate) fn new(body: Body, progress: Arc<ResponseProgress>) -> Self {
         progress.waits_for_peer.store(true, Ordering::Relaxed);
-        Self {
-            body,
-            progress,
-            rest: Bytes::new(),
-        }
-    }
-
-    /// Takes the next piece of what the body has given.
-    fn next_piece(&mut self) -> Bytes {
-        if self.rest.len() > PIECE_BYTES_MAX {
-            let piece = self.rest.split_to(PIECE_BYTES_MAX);
-            if self.rest.len() <= PIECE_BYTES_MAX {
-                // The last piece may wait in HTTP/2's buffer: it must not keep the whole body in memory.
-                self.rest = Bytes::copy_from_slice(&self.rest);
-            }
-            piece
-        } else {
-            std::mem::take(&mut self.rest)
-        }
+        Self { body, progress }
     }
 }
 
@@ -257,40 +234,22 @@ impl HttpBody for OutgoingBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if self.rest.is_empty() {
-            let frame = Pin::new(&mut self.body).poll_frame(context);
-            self.progress
-                .waits_for_peer
-                .store(frame.is_ready(), Ordering::Relaxed);
-            match ready!(frame) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.rest = data,
-                    Err(other) => return Poll::Ready(Some(Ok(other))),
-                },
-                end => return Poll::Ready(end),
-            }
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        self.progress
+            .waits_for_peer
+            .store(frame.is_ready(), Ordering::Relaxed);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+            self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
-        let piece = self.next_piece();
-        let bytes = piece.len() as u64;
-        self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Poll::Ready(Some(Ok(Frame::data(piece))))
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let rest = self.rest.len() as u64;
-        let hint = self.body.size_hint();
-        let mut whole = SizeHint::new();
-        whole.set_lower(hint.lower() + rest);
-        if let Some(upper) = hint.upper() {
-            whole.set_upper(upper + rest);
-        }
-        whole
+        self.body.size_hint()
     }
 }
-
-#[cfg(test)]
-mod tests;

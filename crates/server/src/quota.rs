@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::ServerConfig;
-use crate::error::RequestError;
+use crate::error::{RequestError, ServerError};
 
 /// Maps of tokens; each has a lock of its own.
 const SHARDS: usize = 16;
@@ -63,11 +63,27 @@ enum Scope {
 }
 
 /// The largest use of each resource, by scope.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug, Default)]
 struct Limits {
-    all: [u64; 3],
-    tenant: [u64; 3],
-    token: [u64; 3],
+    all: ScopeLimits,
+    tenant: ScopeLimits,
+    token: ScopeLimits,
+}
+
+/// The largest use of each resource; it may change while there is some.
+#[derive(Debug, Default)]
+struct ScopeLimits([AtomicU64; 3]);
+
+impl ScopeLimits {
+    fn set(&self, limits: [u64; 3]) {
+        for (limit, value) in self.0.iter().zip(limits) {
+            limit.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self, resource: Resource) -> u64 {
+        self.0[resource as usize].load(Ordering::Relaxed)
+    }
 }
 
 /// What is in use.
@@ -102,7 +118,7 @@ struct TokenUsage {
 }
 
 /// A scope with its use and its limits.
-type ScopeUsage<'a> = (Scope, &'a Usage, &'a [u64; 3]);
+type ScopeUsage<'a> = (Scope, &'a Usage, &'a ScopeLimits);
 
 type UsageMap<T> = Mutex<HashMap<String, Arc<T>>>;
 
@@ -118,30 +134,34 @@ pub(crate) struct Quotas {
 
 impl Quotas {
     pub(crate) fn new(config: &ServerConfig) -> Arc<Self> {
-        let limits = Limits {
-            all: [
-                config.concurrency_max.into(),
-                config.streams_max.into(),
-                config.body_memory_max.bytes(),
-            ],
-            tenant: [
-                config.concurrency_per_tenant_max.into(),
-                config.streams_per_tenant_max.into(),
-                config.body_memory_per_tenant_max.bytes(),
-            ],
-            token: [
-                config.concurrency_per_token_max.into(),
-                config.streams_per_token_max.into(),
-                config.body_memory_per_token_max.bytes(),
-            ],
-        };
-        Arc::new(Self {
-            limits,
+        let quotas = Arc::new(Self {
+            limits: Limits::default(),
             all: Usage::default(),
             tenants: UsageMap::default(),
             tokens: Default::default(),
             hasher: RandomState::new(),
-        })
+        });
+        quotas.set_limits(config);
+        quotas
+    }
+
+    /// Replaces the limits. What is held beyond them stays until it is given back.
+    pub(crate) fn set_limits(&self, config: &ServerConfig) {
+        self.limits.all.set([
+            config.concurrency_max.into(),
+            config.streams_max.into(),
+            config.body_memory_max.bytes(),
+        ]);
+        self.limits.tenant.set([
+            config.concurrency_per_tenant_max.into(),
+            config.streams_per_tenant_max.into(),
+            config.body_memory_per_tenant_max.bytes(),
+        ]);
+        self.limits.token.set([
+            config.concurrency_per_token_max.into(),
+            config.streams_per_token_max.into(),
+            config.body_memory_per_token_max.bytes(),
+        ]);
     }
 
     /// Counts one request or stream of a token's holder until the permit is dropped.
@@ -166,11 +186,10 @@ impl Quotas {
 
     /// The first limit that all callers together have reached.
     pub(crate) fn exhausted(&self) -> Option<(&'static str, u64)> {
-        let reached =
-            |resource: &&Resource| self.all.get(**resource) >= self.limits.all[**resource as usize];
-        let resource = Resource::ALL.iter().find(reached)?;
-        let max = self.limits.all[*resource as usize];
-        Some((resource.setting(Scope::All), max))
+        let limits = &self.limits.all;
+        let reached = |resource: &Resource| self.all.get(*resource) >= limits.get(*resource);
+        let resource = Resource::ALL.into_iter().find(reached)?;
+        Some((resource.setting(Scope::All), limits.get(resource)))
     }
 
     /// Requests, streams and bytes of bodies in use now.
@@ -195,7 +214,7 @@ impl Quotas {
     ) -> Result<(), RequestError> {
         let scopes = self.scopes(token);
         for (at, (scope, usage, limits)) in scopes.iter().enumerate() {
-            let max = limits[resource as usize];
+            let max = limits.get(resource);
             if usage.try_add(resource, amount, max) {
                 continue;
             }
@@ -243,6 +262,35 @@ impl Quotas {
         let usage = Arc::<Usage>::default();
         tenants.insert(tenant.to_owned(), usage.clone());
         usage
+    }
+}
+
+/// The quotas of a server, to change their limits while it runs. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ServerLimits(pub(crate) Arc<Quotas>);
+
+impl ServerLimits {
+    /// The settings that [`ServerLimits::change`] takes over.
+    pub const SETTINGS: [&str; 9] = [
+        "server.concurrency_max",
+        "server.concurrency_per_tenant_max",
+        "server.concurrency_per_token_max",
+        "server.streams_max",
+        "server.streams_per_tenant_max",
+        "server.streams_per_token_max",
+        "server.body_memory_max",
+        "server.body_memory_per_tenant_max",
+        "server.body_memory_per_token_max",
+    ];
+
+    /// Takes over the limits of requests, streams and memory of bodies. Requests in progress go on.
+    ///
+    /// # Errors
+    /// [`ServerError::Setting`] when a limit is zero; all stay as they were then.
+    pub fn change(&self, config: &ServerConfig) -> Result<(), ServerError> {
+        config.check()?;
+        self.0.set_limits(config);
+        Ok(())
     }
 }
 

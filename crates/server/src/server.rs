@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
 use self::entrance::{Entrance, FailedServices, enter};
-use crate::access::{Gate, Requirement, Requirements};
+use crate::access::{Gate, Requirement};
 use crate::admit::{Admission, Routes};
 use crate::audit::{AuditLog, AuditOptions};
 use crate::config::ServerConfig;
@@ -30,7 +30,7 @@ use crate::listener::Listener;
 use crate::metrics::Metrics;
 use crate::observe::Observer;
 use crate::openapi::Document;
-use crate::quota::Quotas;
+use crate::quota::{Quotas, ServerLimits};
 use crate::tls::{self, Certificates};
 use crate::tokens::Tokens;
 use crate::{grpc, http as routes};
@@ -291,7 +291,7 @@ fn layered(
         calls = calls.merge(service.router);
         lasting.extend(service.lasting);
     }
-    let known = documented(&requirements);
+    let known = requirements.documented_paths();
     let gate = Gate {
         tokens: doors.tokens.clone(),
         requirements,
@@ -315,13 +315,6 @@ fn layered(
             }),
             enter,
         )))
-}
-
-fn documented(requirements: &Requirements) -> Vec<String> {
-    let paths = requirements.paths().filter(|path| !path.contains('*'));
-    let mut paths: Vec<String> = paths.map(str::to_owned).collect();
-    paths.sort_unstable();
-    paths
 }
 
 /// The HTTP and gRPC door.
@@ -353,6 +346,11 @@ impl Server {
             certificates: None,
             audit_directory: None,
         }
+    }
+
+    /// Its limits, to change them while it runs.
+    pub fn limits(&self) -> ServerLimits {
+        ServerLimits(self.doors.quotas.clone())
     }
 
     /// Where the server listens; `None` unless it is started. With port 0 the port is known here.

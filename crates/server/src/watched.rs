@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
@@ -16,13 +15,17 @@ pub(crate) trait Watch: Unpin {
     fn ended(&mut self);
 }
 
-/// See the module.
-pub(crate) struct Watched<W> {
-    pub(crate) body: Body,
+/// A body with its watch.
+pub(crate) struct Watched<B, W> {
+    pub(crate) body: B,
     pub(crate) watch: W,
 }
 
-impl<W: Watch> HttpBody for Watched<W> {
+impl<B, W> HttpBody for Watched<B, W>
+where
+    B: HttpBody<Data = Bytes, Error = axum::Error> + Unpin,
+    W: Watch,
+{
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -33,7 +33,8 @@ use self::sections::{
 };
 pub(super) use self::underneath::Underneath;
 use super::clock::ClockService;
-use super::{Embedded, Home};
+use super::reload::Reloadable;
+use super::{Embedded, Home, OpenedDoors};
 use crate::configuration::Configuration;
 
 /// The version shown everywhere.
@@ -53,14 +54,6 @@ pub(super) struct Engines {
     pub(super) series: Series,
     pub(super) views: Views,
     pub(super) documents: Documents,
-}
-
-/// What is known once the doors are made.
-pub(super) struct OpenedDoors {
-    /// The admin token when it was made just now.
-    pub(super) admin_token: Option<String>,
-    pub(super) monitor: Monitor,
-    pub(super) certificates: Option<Certificates>,
 }
 
 /// Makes the parts.
@@ -268,11 +261,17 @@ impl Parts {
             }
         }
         // It answers for the queue while PostgreSQL still starts; the rest says that it is not ready.
-        stack.push_eager(Arc::new(server.build()?));
+        let server = server.build()?;
+        let limits = server.limits();
+        stack.push_eager(Arc::new(server));
         Ok(OpenedDoors {
             admin_token: admin.map(|admin| admin.token),
-            monitor,
-            certificates: self.certificates.clone(),
+            reloadable: Reloadable {
+                certificates: self.certificates.clone(),
+                monitor,
+                limits,
+                destinations: self.destinations.clone(),
+            },
         })
     }
 

@@ -1,29 +1,39 @@
 //! SIGHUP: what can change while Egret runs is read again.
 //!
 //! That is the certificate of the doors, the files of rules and scrape jobs, and the settings in
-//! [`AT_ONCE`]. A file that cannot be used leaves everything of its kind as it was. Other settings that
+//! [`AT_ONCE`] and [`ServerLimits::SETTINGS`]. A file that cannot be used leaves everything of its kind as it was. Other settings that
 //! changed are named in the log, as they need a restart.
 
+use egret_outgoing::{Destinations, OutgoingConfig};
 use egret_series::Monitor;
-use egret_server::{Certificates, ServerConfig};
+use egret_server::{Certificates, ServerConfig, ServerLimits};
 use tokio::signal::unix::Signal;
 
 use super::logging::LogLevel;
 use crate::configuration::{Configuration, Effective};
 
 /// Settings that hold as soon as they are read again.
-const AT_ONCE: [&str; 3] = [
+const AT_ONCE: [&str; 4] = [
     "egret.log_level",
+    "outgoing.allow",
     "server.tls_certificate",
     "server.tls_key",
 ];
 
-/// What is told of changes. Its configuration is the one that is in force.
+/// The parts that take over what was read again.
+#[derive(Clone)]
+pub(super) struct Reloadable {
+    pub(super) certificates: Option<Certificates>,
+    pub(super) monitor: Monitor,
+    pub(super) limits: ServerLimits,
+    pub(super) destinations: Destinations,
+}
+
+/// Passes changes on. Its configuration is the one that is in force.
 pub(super) struct Reloader {
     pub(super) configuration: Configuration,
     pub(super) log_level: LogLevel,
-    pub(super) certificates: Option<Certificates>,
-    pub(super) monitor: Monitor,
+    pub(super) parts: Reloadable,
 }
 
 impl Reloader {
@@ -40,7 +50,7 @@ impl Reloader {
             Err(error) => tracing::error!(%error, "the settings stay as they were"),
         }
         self.reload_certificates();
-        match self.monitor.reload().await {
+        match self.parts.monitor.reload().await {
             Ok(_) => tracing::info!("rules and scrape jobs were read again"),
             Err(error) => tracing::error!(%error, "rules and scrape jobs stay as they were"),
         }
@@ -55,18 +65,14 @@ impl Reloader {
             }
         };
         for key in changed(&before, &after) {
-            if !AT_ONCE.contains(&key) {
+            if !AT_ONCE.contains(&key) && !ServerLimits::SETTINGS.contains(&key) {
                 tracing::warn!(
                     setting = key,
                     "changed, which needs a restart to take effect"
                 );
             }
         }
-        let taken = read
-            .section()
-            .map_err(anyhow::Error::from)
-            .and_then(|program| self.log_level.change(&program));
-        match taken {
+        match self.take_over(&read) {
             Ok(()) => self.configuration = read,
             Err(error) => {
                 tracing::error!(
@@ -77,6 +83,21 @@ impl Reloader {
         }
     }
 
+    /// Hands the settings to the parts, after a check of all of them: either all are taken over or none.
+    fn take_over(&self, read: &Configuration) -> anyhow::Result<()> {
+        let server: ServerConfig = read.section()?;
+        let outgoing: OutgoingConfig = read.section()?;
+        server.check()?;
+        Destinations::new(&outgoing.allow).map_err(anyhow::Error::msg)?;
+        self.log_level.change(&read.section()?)?;
+        self.parts.limits.change(&server)?;
+        let changed = self.parts.destinations.change(&outgoing.allow);
+        if changed.map_err(anyhow::Error::msg)? {
+            tracing::info!("another list of destinations is allowed from now on");
+        }
+        Ok(())
+    }
+
     fn reload_certificates(&self) {
         let config: ServerConfig = match self.configuration.section() {
             Ok(config) => config,
@@ -85,7 +106,7 @@ impl Reloader {
                 return;
             }
         };
-        let Some(certificates) = &self.certificates else {
+        let Some(certificates) = &self.parts.certificates else {
             if config.tls_certificate.is_some() {
                 tracing::warn!("TLS begins with a restart: the doors were opened without");
             }

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use axum::extract::Request;
@@ -417,4 +418,49 @@ async fn connecting_keeps_the_password_off_the_command_line() {
             .unwrap()
             .contains(url)
     );
+}
+
+/// Where `psql` may be beside the directories of PATH.
+const SYSTEM_PSQL: [&str; 4] = [
+    "/usr/local/sbin/psql",
+    "/usr/local/bin/psql",
+    "/usr/sbin/psql",
+    "/usr/bin/psql",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_psql_connecting_says_how_to_install_it() {
+    let address = serve().await;
+    let egret = Egret::at(address);
+    // A mount namespace in which nothing named psql is a program; it ends with the command.
+    let mut script = String::new();
+    for program in SYSTEM_PSQL.iter().filter(|path| Path::new(path).exists()) {
+        script.push_str(&format!("mount --bind /dev/null {program} && "));
+    }
+    script.push_str(r#"PATH= exec "$0" "$@""#);
+    let mut isolated = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        isolated.args(["--user", "--map-root-user"]);
+    }
+    let output = isolated
+        .args(["--mount", "/bin/sh", "-c", &script])
+        .arg(env!("CARGO_BIN_EXE_egret"))
+        .args(["branch", "connect", "demo"])
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .envs(egret.variables.iter().map(|(name, value)| (name, value)))
+        .current_dir(egret.directory.path())
+        .output()
+        .unwrap();
+    expect![[r#"
+        exit Some(1)
+        error: psql is not installed in a trusted directory of PATH
+         hint: install it (Debian, Ubuntu: apt-get install postgresql-client; Fedora: dnf install postgresql; macOS: brew install libpq), or give another client what `egret branch connect demo --print` prints
+    "#]]
+    .assert_eq(&format!(
+        "exit {:?}\n{}{}",
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    ));
 }

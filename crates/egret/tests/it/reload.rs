@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Output;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustix::process::Signal;
 
-use crate::place::{Place, text};
+use crate::place::{Place, Server, text};
 
 /// A certificate and its key, as files.
 fn write_certificate(directory: &Path) -> String {
@@ -21,6 +22,35 @@ fn write_certificate(directory: &Path) -> String {
 fn await_log(place: &Place, what: &str, times: usize) {
     while place.log().matches(what).count() < times {
         place.run(&["token", "list"]);
+    }
+}
+
+/// Enqueues a task whose callback goes to this machine.
+fn enqueue_with_callback(place: &Place) -> Output {
+    let callback = ["--callback-url", "http://127.0.0.1:9/"];
+    place.run(&[&["queue", "enqueue", "q", "1"], &callback[..]].concat())
+}
+
+fn limits_and_destinations_are_read_again(place: &Place, server: &Server, toml: &Path) {
+    assert!(place.run(&["queue", "create", "q"]).status.success());
+    let refused = text(&enqueue_with_callback(place).stderr);
+    assert!(refused.contains("outgoing.allow"), "{refused}");
+    let settings = "[egret]\nlog_level = \"debug\"\n[queue]\npartitions = 3\n\
+        [server]\nconcurrency_per_token_max = 11\nbody_memory_max = \"400MB\"\n\
+        [outgoing]\nallow = \"127.0.0.0/8\"\n";
+    fs::write(toml, settings).unwrap();
+    server.signal(Signal::HUP);
+    await_log(place, "another list of destinations is allowed", 1);
+    let allowed = enqueue_with_callback(place);
+    assert!(allowed.status.success(), "{}", text(&allowed.stderr));
+    let log = place.log();
+    for setting in [
+        "concurrency_per_token_max",
+        "body_memory_max",
+        "outgoing.allow",
+    ] {
+        let needs_restart = |line: &str| line.contains(setting) && line.contains("needs a restart");
+        assert!(!log.lines().any(needs_restart), "{log}");
     }
 }
 
@@ -60,12 +90,16 @@ fn a_hangup_reloads_and_does_not_stop() {
         "{log}"
     );
 
+    limits_and_destinations_are_read_again(&place, &server, &toml);
+
     fs::write(&certificate, "no certificate").unwrap();
     fs::write(&toml, "[egret]\nlog_lvel = \"debug\"\n").unwrap();
     server.signal(Signal::HUP);
     await_log(&place, "the certificate stays as it was", 1);
-    await_log(&place, "rules and scrape jobs were read again", 2);
+    await_log(&place, "rules and scrape jobs were read again", 3);
     assert!(place.log().contains("the settings stay as they were"));
+    // A file that cannot be used takes nothing back.
+    assert!(enqueue_with_callback(&place).status.success());
     assert!(server.is_running());
     server.stop(Signal::TERM);
 }

@@ -77,3 +77,16 @@ fn disguised_addresses_of_this_machine_are_refused() {
         assert!(matches!(error, OutgoingError::Url { .. }), "{url}: {error}");
     }
 }
+
+#[test]
+fn a_changed_list_holds_for_every_copy() {
+    let destinations = Destinations::new("10.0.0.7:8080").unwrap();
+    let copy = destinations.clone();
+    let is_allowed = |url: &str| copy.check(url).is_ok();
+    assert!(is_allowed("http://10.0.0.7:8080/"));
+    assert_eq!(destinations.change("10.0.0.8"), Ok(true));
+    assert!(!is_allowed("http://10.0.0.7:8080/") && is_allowed("http://10.0.0.8/"));
+    assert!(destinations.change("10.0.0.0/64").is_err());
+    assert!(is_allowed("http://10.0.0.8/"));
+    assert_eq!(destinations.change("10.0.0.8"), Ok(false));
+}

@@ -295,13 +295,36 @@ impl Gather {
         Target::New(shard, at)
     }
 
+    /// Whether there are samples of series that are not known.
+    pub fn has_new(&self) -> bool {
+        self.parts.iter().any(|part| !part.new.is_empty())
+    }
+
+    /// Keeps up to `room` of the new series, and none without samples. Returns how many samples the others had.
+    #[cold]
+    pub fn leave_out_new(&mut self, mut room: u64) -> u64 {
+        let (mut samples, mut histograms) = (0, 0);
+        for part in &mut self.parts {
+            part.new.retain(|new| {
+                if new.samples.is_empty() && new.histograms.is_empty() {
+                    return false;
+                }
+                if room > 0 {
+                    room -= 1;
+                    return true;
+                }
+                samples += new.samples.len() as u64;
+                histograms += new.histograms.len() as u64;
+                false
+            });
+        }
+        self.samples -= samples + histograms;
+        self.histograms -= histograms;
+        samples + histograms
+    }
+
     /// What goes to each shard.
     pub fn take_parts(&mut self) -> Vec<Part> {
-        let mut parts = std::mem::take(&mut self.parts);
-        for part in &mut parts {
-            let has_any = |new: &NewSeries| !new.samples.is_empty() || !new.histograms.is_empty();
-            part.new.retain(has_any);
-        }
-        parts
+        std::mem::take(&mut self.parts)
     }
 }

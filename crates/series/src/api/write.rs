@@ -151,7 +151,7 @@ impl Inner {
     /// Hands a request's samples to their shards and waits until they are durable. Nothing comes back when
     /// series went away meanwhile, and the request has to be read again.
     async fn submit(&self, mut gather: Gather) -> Result<Option<Written>, SeriesError> {
-        self.check_series(&gather)?;
+        self.bound_series(&mut gather)?;
         if !gather.aliases.is_empty() {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
             for (labels, alias) in gather.aliases.drain(..) {
@@ -210,16 +210,26 @@ impl Inner {
         outcome
     }
 
-    fn check_series(&self, gather: &Gather) -> Result<(), SeriesError> {
-        let new: usize = gather.parts.iter().map(|part| part.new.len()).sum();
-        if new == 0 {
+    /// Leaves out the new series for which there is no room: those that are known, and as many new ones as there is
+    /// room for, are written all the same.
+    ///
+    /// # Errors
+    /// [`SeriesError::TooManySeries`] when nothing is left to be written.
+    fn bound_series(&self, gather: &mut Gather) -> Result<(), SeriesError> {
+        if !gather.has_new() {
             return Ok(());
         }
-        let known = self.known();
         let max = self.config.series_max;
-        match (known.len() + new) as u64 > max {
-            true => Err(SeriesError::TooManySeries { max }),
-            false => Ok(()),
+        let room = max.saturating_sub(self.known().len() as u64);
+        let left_out = gather.leave_out_new(room);
+        if left_out == 0 {
+            return Ok(());
         }
+        let error = SeriesError::TooManySeries { max };
+        if gather.samples == 0 {
+            return Err(error);
+        }
+        gather.rejected.add(left_out, error);
+        Ok(())
     }
 }

@@ -204,6 +204,68 @@ async fn many_samples_of_a_new_series_are_one_series() {
     engine.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn new_series_beyond_the_limit_cost_no_known_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig {
+        series_max: 4,
+        ..SeriesConfig::default()
+    };
+    let engine = started(&directory, config).await;
+    let numbers: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    let request = |name: &'static str, count: usize| {
+        let entries = numbers.iter().take(count);
+        entries.map(move |number| series(name, &[("n", number)]))
+    };
+    let write = async |all: Vec<SeriesToWrite<'_>>| {
+        let mut body = Vec::new();
+        for series in &all {
+            append_series_v1(series, &mut body);
+        }
+        engine.remote_write_v1(&snappy::encode(&body)).await
+    };
+    let written = write(request("known", 3).collect()).await;
+    assert_eq!(written.expect("there is room").samples, 3);
+    // Three are known, one more has room, and nineteen have none.
+    let known = request("known", 3).map(|mut series| {
+        series.samples[0].time_ms -= 1;
+        series
+    });
+    let mut mixed: Vec<SeriesToWrite> = request("new", 20).chain(known).collect();
+    let histogram = WireHistogram {
+        time_ms: NOW_MS,
+        ..WireHistogram::default()
+    };
+    mixed[0].histograms = vec![histogram];
+    let all: usize = mixed
+        .iter()
+        .map(|one| one.samples.len() + one.histograms.len())
+        .sum();
+    let written = write(mixed).await.expect("known series are written");
+    assert_eq!(written.samples + written.rejected.samples, all as u64);
+    assert!(written.samples >= 4, "{written:?}");
+    let reasons = written.rejected.reasons.join("\n");
+    assert!(
+        reasons.starts_with("limit series.series_max is 4"),
+        "{reasons}"
+    );
+    assert_eq!(
+        ask(&engine, "count(count_over_time(known[1h]) == 2)", NOW_MS).await,
+        [("{}".to_owned(), 3.0)]
+    );
+    assert_eq!(
+        ask(&engine, "count({__name__=~\"known|new\"})", NOW_MS).await,
+        [("{}".to_owned(), 4.0)]
+    );
+    // Nothing is left to write of a request of new series alone.
+    let refused = write(request("newer", 1).collect()).await;
+    assert!(
+        matches!(refused, Err(SeriesError::TooManySeries { max: 4 })),
+        "{refused:?}"
+    );
+    engine.stop().await;
+}
+
 /// A request of a replica, whole or with a rest that cannot be read.
 fn of_replica(replica: &str, is_broken: bool) -> Vec<u8> {
     let labels = [("__replica__", replica), ("cluster", "west")];

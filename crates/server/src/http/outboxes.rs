@@ -11,6 +11,7 @@ use utoipa_axum::routes;
 
 use crate::access::{AuditSubject, Caller};
 use crate::extract::{Json, Path, Query};
+use crate::http::sql_text::sql_text;
 use crate::problem::Problem;
 
 /// The routes of outboxes, for [`Builder::route`](crate::Builder::route).
@@ -83,7 +84,7 @@ struct OutboxRequest {
     #[schema(example = "shop")]
     database: Option<String>,
     /// Roles that may call `egret.enqueue`; `public` is every role.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "sql_text")]
     #[schema(example = json!(["app"]))]
     grant: Vec<String>,
 }

@@ -92,3 +92,35 @@ fn tokens_without_requests_are_forgotten() {
     assert_eq!(quotas.in_use(), [1, 0, 0]);
     drop(kept);
 }
+
+#[test]
+fn changed_limits_hold_for_requests_from_then_on() {
+    let quotas = quotas();
+    let held = [enter(&quotas, "a", "one"), enter(&quotas, "a", "one")].map(Result::unwrap);
+    let mut config = ServerConfig {
+        concurrency_per_token_max: 3,
+        ..ServerConfig::default()
+    };
+    let limits = ServerLimits(quotas.clone());
+    limits.change(&config).unwrap();
+    let third = enter(&quotas, "a", "one").unwrap();
+    config.concurrency_per_token_max = 1;
+    limits.change(&config).unwrap();
+    drop((held, third));
+    let first = enter(&quotas, "a", "one").unwrap();
+    let refused = enter(&quotas, "a", "one").unwrap_err();
+    assert_eq!(refused, "server.concurrency_per_token_max");
+    config.concurrency_per_token_max = 0;
+    assert!(limits.change(&config).is_err());
+    drop(first);
+    assert!(enter(&quotas, "a", "one").is_ok());
+}
+
+#[test]
+fn every_limit_that_can_change_is_named() {
+    let scopes = [Scope::All, Scope::Tenant, Scope::Token];
+    let settings = Resource::ALL
+        .into_iter()
+        .flat_map(|resource| scopes.map(|scope| resource.setting(scope)));
+    assert!(settings.eq(ServerLimits::SETTINGS));
+}

@@ -140,6 +140,7 @@ async fn a_client_that_does_not_read_is_closed() {
         });
         // The one that is left asks for the metrics.
         if is_counted && metrics.contains("egret_http_connections_open 1\n") {
+            assert!(metrics.contains("route=\"/v1/large\",status=\"499\""));
             break;
         }
     }

@@ -1,6 +1,6 @@
 //! Go's `text/template` as far as alert rules use it, with the functions that Prometheus adds.
 //!
-//! There are no `define`, `template` and `block`, and no methods. Where Go refuses to compare a whole number with one
+//! There are no methods, and a template is defined in the text that uses it. Where Go refuses to compare a whole number with one
 //! of floating point, they are compared here. Everything that a text can make grow has a limit.
 //!
 //! Specifications: pkg.go.dev/text/template, prometheus.io/docs/prometheus/latest/configuration/template_reference.
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use self::functions::Around;
 pub use self::humanize::table_link;
-use self::tree::Node;
+use self::tree::Tree;
 use self::value::{Record, Value};
 use crate::model::{Labels, TimeMs};
 
@@ -56,7 +56,7 @@ fn refuse<T>(line: u32, message: impl Into<String>) -> Outcome<T> {
 /// A template that was parsed. It can be expanded any number of times.
 #[derive(Debug)]
 pub struct Template {
-    nodes: Vec<Node>,
+    tree: Tree,
 }
 
 /// What a template of an alert is about.
@@ -93,8 +93,8 @@ impl Template {
             return refuse(1, message);
         }
         let tokens = lex::tokens(text)?;
-        let nodes = parse::nodes(tokens, &GIVEN)?;
-        Ok(Self { nodes })
+        let tree = parse::tree(tokens, &GIVEN)?;
+        Ok(Self { tree })
     }
 
     /// What it is for a subject, at a time. `ask` answers its queries.
@@ -123,7 +123,7 @@ impl Template {
             external_url: &subject.external_url,
             steps: Cell::new(0),
         };
-        run::run(&self.nodes, root, variables.collect(), &around)
+        run::run(&self.tree, root, variables.collect(), &around)
     }
 }
 

@@ -1,9 +1,11 @@
 //! From tokens to a tree. Names of functions and variables are checked here, so that a rule with a slip of the pen
 //! is refused when it is loaded and not when it fires.
 
+use std::collections::HashMap;
+
 use super::functions::Function;
 use super::lex::{Lexeme, Token};
-use super::tree::{Base, Binding, Branch, Command, Head, Node, Operand, Pipeline};
+use super::tree::{Base, Binding, Branch, Command, Head, Inclusion, Node, Operand, Pipeline, Tree};
 use super::value::Value;
 use super::{DEPTH_MAX, Outcome, refuse};
 
@@ -17,6 +19,9 @@ struct Parser {
     ranges: usize,
     /// Variables that can be seen.
     variables: Vec<Box<str>>,
+    defined: HashMap<Box<str>, Vec<Node>>,
+    /// Lines and names of the templates that are used.
+    included: Vec<(u32, Box<str>)>,
 }
 
 /// Where a list of nodes ends.
@@ -27,7 +32,7 @@ enum Until {
 }
 
 /// The tree of a template.
-pub(super) fn nodes(tokens: Vec<Lexeme>, given: &[&str]) -> Outcome<Vec<Node>> {
+pub(super) fn tree(tokens: Vec<Lexeme>, given: &[&str]) -> Outcome<Tree> {
     let mut parser = Parser {
         tokens,
         at: 0,
@@ -35,11 +40,21 @@ pub(super) fn nodes(tokens: Vec<Lexeme>, given: &[&str]) -> Outcome<Vec<Node>> {
         depth: 0,
         ranges: 0,
         variables: given.iter().map(|name| (*name).into()).collect(),
+        defined: HashMap::new(),
+        included: Vec::new(),
     };
-    match parser.list()? {
-        (nodes, Until::Text) => Ok(nodes),
-        (_, Until::End) => refuse(parser.line, "{{end}} closes nothing"),
-        (_, Until::Else) => refuse(parser.line, "{{else}} belongs to nothing"),
+    let nodes = match parser.list()? {
+        (nodes, Until::Text) => nodes,
+        (_, Until::End) => return refuse(parser.line, "{{end}} closes nothing"),
+        (_, Until::Else) => return refuse(parser.line, "{{else}} belongs to nothing"),
+    };
+    let Parser {
+        defined, included, ..
+    } = parser;
+    let mut included = included.into_iter();
+    match included.find(|(_, name)| !defined.contains_key(name)) {
+        Some((line, name)) => refuse(line, format!("template {name:?} is not defined")),
+        None => Ok(Tree { nodes, defined }),
     }
 }
 
@@ -111,6 +126,10 @@ impl Parser {
                     if self.eat_word("else") {
                         return Ok((nodes, Until::Else));
                     }
+                    if self.eat_word("define") {
+                        self.define()?;
+                        continue;
+                    }
                     nodes.push(self.action()?);
                 }
             }
@@ -139,11 +158,11 @@ impl Parser {
         if self.eat_word("range") {
             return self.branch("range", 2).map(Node::Range);
         }
-        for word in ["define", "template", "block"] {
-            if self.eat_word(word) {
-                let message = format!("{word} is not supported: write it out where it is used");
-                return refuse(self.line, message);
-            }
+        if self.eat_word("template") {
+            return self.inclusion().map(Node::Include);
+        }
+        if self.eat_word("block") {
+            return self.block().map(Node::Include);
         }
         let pipeline = self.pipeline(1)?;
         self.close()?;
@@ -151,6 +170,64 @@ impl Parser {
             true => Node::Print(pipeline),
             false => Node::Set(pipeline),
         })
+    }
+
+    /// After `{{define`.
+    fn define(&mut self) -> Outcome<()> {
+        if self.depth > 0 {
+            return refuse(self.line, "{{define}} stands within another block");
+        }
+        let name = self.template_name()?;
+        self.close()?;
+        self.definition("define", name)
+    }
+
+    /// After `{{template`.
+    fn inclusion(&mut self) -> Outcome<Inclusion> {
+        let name = self.template_name()?;
+        self.included.push((self.line, name.clone()));
+        let pipeline = match self.peek() {
+            Some(Token::Close) => None,
+            _ => Some(self.pipeline(0)?),
+        };
+        self.close()?;
+        Ok(Inclusion { name, pipeline })
+    }
+
+    /// After `{{block`: a definition and its use.
+    fn block(&mut self) -> Outcome<Inclusion> {
+        let inclusion = self.inclusion()?;
+        if inclusion.pipeline.is_none() {
+            return refuse(self.line, "a value is expected");
+        }
+        self.definition("block", inclusion.name.clone())?;
+        Ok(inclusion)
+    }
+
+    fn template_name(&mut self) -> Outcome<Box<str>> {
+        match self.next() {
+            Some(Token::Quoted(name)) => Ok(name.into()),
+            _ => refuse(self.line, "the name of a template is expected, in quotes"),
+        }
+    }
+
+    /// The body of a template, up to its `{{end}}`. Of the variables outside, it sees none.
+    fn definition(&mut self, word: &str, name: Box<str>) -> Outcome<()> {
+        let line = self.line;
+        let variables = std::mem::replace(&mut self.variables, vec!["$".into()]);
+        let ranges = std::mem::take(&mut self.ranges);
+        let nodes = match self.deeper(Self::list)? {
+            (nodes, Until::End) => nodes,
+            (_, Until::Else) => return refuse(self.line, "{{else}} belongs to nothing"),
+            (_, Until::Text) => return refuse(line, format!("{{{{{word}}}}} has no {{{{end}}}}")),
+        };
+        self.variables = variables;
+        self.ranges = ranges;
+        if self.defined.contains_key(&name) {
+            return refuse(line, format!("template {name:?} is defined twice"));
+        }
+        self.defined.insert(name, nodes);
+        Ok(())
     }
 
     fn branch(&mut self, word: &'static str, variables_max: usize) -> Outcome<Branch> {

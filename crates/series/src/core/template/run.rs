@@ -1,15 +1,20 @@
 //! Walks a tree and writes what it says.
 
+use std::collections::HashMap;
+
 use super::functions::{Around, Function, Work};
 use super::print::plain;
-use super::tree::{Base, Binding, Branch, Command, Head, Node, Operand, Pipeline};
+use super::tree::{Base, Binding, Branch, Command, Head, Inclusion, Node, Operand, Pipeline, Tree};
 use super::value::Value;
-use super::{OUTPUT_BYTES_MAX, Outcome, refuse};
+use super::{DEPTH_MAX, OUTPUT_BYTES_MAX, Outcome, refuse};
 
 struct Machine<'a> {
     around: &'a Around<'a>,
     /// The innermost last.
     variables: Vec<(&'a str, Value)>,
+    defined: &'a HashMap<Box<str>, Vec<Node>>,
+    /// Lists of nodes that this is in: a template may use itself.
+    depth: usize,
     out: String,
     line: u32,
 }
@@ -24,7 +29,7 @@ enum Flow {
 
 /// What the nodes write.
 pub(super) fn run<'a>(
-    nodes: &'a [Node],
+    tree: &'a Tree,
     root: Value,
     variables: Vec<(&'a str, Value)>,
     around: &'a Around<'a>,
@@ -32,10 +37,12 @@ pub(super) fn run<'a>(
     let mut machine = Machine {
         around,
         variables,
+        defined: &tree.defined,
+        depth: 0,
         out: String::new(),
         line: 1,
     };
-    machine.list(nodes, &root)?;
+    machine.list(&tree.nodes, &root)?;
     Ok(machine.out)
 }
 
@@ -56,6 +63,18 @@ impl<'a> Machine<'a> {
     }
 
     fn list(&mut self, nodes: &'a [Node], dot: &Value) -> Outcome<Flow> {
+        // The parser lets blocks of one text be so deep, below the text itself.
+        if self.depth > DEPTH_MAX {
+            let message = format!("more than {DEPTH_MAX} levels are too deep");
+            return refuse(self.line, message);
+        }
+        self.depth += 1;
+        let flow = self.walk(nodes, dot);
+        self.depth -= 1;
+        flow
+    }
+
+    fn walk(&mut self, nodes: &'a [Node], dot: &Value) -> Outcome<Flow> {
         for node in nodes {
             let spent = self.around.spend(1);
             self.said(spent)?;
@@ -71,6 +90,7 @@ impl<'a> Machine<'a> {
                 }
                 Node::Break => return Ok(Flow::Break),
                 Node::Continue => return Ok(Flow::Continue),
+                Node::Include(inclusion) => self.include(inclusion, dot)?,
                 Node::If(branch) | Node::With(branch) => {
                     let is_with = matches!(node, Node::With(_));
                     match self.choice(branch, dot, is_with)? {
@@ -85,6 +105,19 @@ impl<'a> Machine<'a> {
             }
         }
         Ok(Flow::On)
+    }
+
+    fn include(&mut self, inclusion: &'a Inclusion, dot: &Value) -> Outcome<()> {
+        let dot = match &inclusion.pipeline {
+            Some(pipeline) => self.pipeline(pipeline, dot)?,
+            None => Value::Nil,
+        };
+        let body = self.defined.get(&inclusion.name);
+        let body = body.expect("the parser refuses names that are not defined");
+        let outside = std::mem::replace(&mut self.variables, vec![("$", dot.clone())]);
+        self.list(body, &dot)?;
+        self.variables = outside;
+        Ok(())
     }
 
     fn bind(&mut self, pipeline: &'a Pipeline, values: &[Value]) {

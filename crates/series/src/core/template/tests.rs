@@ -52,6 +52,30 @@ fn check_each(texts: &[&str], expected: Expect) {
 }
 
 #[test]
+fn templates_are_defined_and_used() {
+    check_each(
+        &[
+            "{{ define \"t\" }}hello {{ .arg0 }}{{ end }}{{ template \"t\" (args \"world\") }}",
+            "{{ template \"t\" . }}{{ define \"t\" }}{{ $.Labels.job }}, {{ .Value }}{{ end }}!",
+            "{{ define \"a\" }}[{{ . }}]{{ end }}{{ define \"b\" }}{{ template \"a\" . }}{{ end }}{{ range 2 }}{{ template \"b\" . }}{{ end }}",
+            "{{ $x := 1 }}{{ block \"t\" $x }}{{ $x := . }}<{{ $x }}>{{ end }}{{ $x }}",
+            "{{ define \"t\" }}{{ if . }}{{ . }}{{ else }}nothing{{ end }}{{ end }}{{ template \"t\" }}",
+            "{{ define \"t\" }}{{ template \"t\" . }}{{ end }}{{ template \"t\" 1 }}",
+            "{{ define \"t\" }}{{ template \"u\" . }}{{ template \"u\" . }}{{ end }}{{ define \"u\" }}{{ range 9 }}{{ template \"t\" . }}{{ end }}{{ end }}{{ template \"t\" 1 }}",
+        ],
+        expect![[r#"
+            {{ define "t" }}hello {{ .arg0 }}{{ end }}{{ template "t" (args "world") }} -> hello world
+            {{ template "t" . }}{{ define "t" }}{{ $.Labels.job }}, {{ .Value }}{{ end }}! -> postgres, 1.2345675e+06!
+            {{ define "a" }}[{{ . }}]{{ end }}{{ define "b" }}{{ template "a" . }}{{ end }}{{ range 2 }}{{ template "b" . }}{{ end }} -> [0][1]
+            {{ $x := 1 }}{{ block "t" $x }}{{ $x := . }}<{{ $x }}>{{ end }}{{ $x }} -> <1>1
+            {{ define "t" }}{{ if . }}{{ . }}{{ else }}nothing{{ end }}{{ end }}{{ template "t" }} -> nothing
+            {{ define "t" }}{{ template "t" . }}{{ end }}{{ template "t" 1 }} -> error: template line 1: more than 48 levels are too deep
+            {{ define "t" }}{{ template "u" . }}{{ template "u" . }}{{ end }}{{ define "u" }}{{ range 9 }}{{ template "t" . }}{{ end }}{{ end }}{{ template "t" 1 }} -> error: template line 1: more than 48 levels are too deep
+        "#]],
+    );
+}
+
+#[test]
 fn what_alerts_say() {
     check(
         "Instance {{ $labels.instance }} of {{ .Labels.job }} in {{ $externalLabels.cluster }} is at {{ $value }} \
@@ -193,7 +217,13 @@ fn what_is_wrong_is_said_when_it_is_parsed() {
         "{{ $x = 1 }}",
         "{{ with $x := 1 }}{{ end }}{{ $x }}",
         "{{ break }}",
-        "{{ define \"x\" }}{{ end }}",
+        "{{ define \"x\" }}{{ end }}{{ define \"x\" }}{{ end }}",
+        "{{ define x }}{{ end }}",
+        "{{ define \"x\" }}",
+        "{{ define \"x\" }}{{ $value }}{{ end }}",
+        "{{ if true }}{{ define \"x\" }}{{ end }}{{ end }}",
+        "{{ template \"y\" }}",
+        "{{ block \"x\" }}{{ end }}",
         "{{ 1x }}",
         "{{ '' }}",
         "{{ \"\\z\" }}",
@@ -220,7 +250,13 @@ fn what_is_wrong_is_said_when_it_is_parsed() {
             {{ $x = 1 }} -> error: template line 1: undefined variable "$x"
             {{ with $x := 1 }}{{ end }}{{ $x }} -> error: template line 1: undefined variable "$x"
             {{ break }} -> error: template line 1: {{break}} stands outside of a range
-            {{ define "x" }}{{ end }} -> error: template line 1: define is not supported: write it out where it is used
+            {{ define "x" }}{{ end }}{{ define "x" }}{{ end }} -> error: template line 1: template "x" is defined twice
+            {{ define x }}{{ end }} -> error: template line 1: the name of a template is expected, in quotes
+            {{ define "x" }} -> error: template line 1: {{define}} has no {{end}}
+            {{ define "x" }}{{ $value }}{{ end }} -> error: template line 1: undefined variable "$value"
+            {{ if true }}{{ define "x" }}{{ end }}{{ end }} -> error: template line 1: {{define}} stands within another block
+            {{ template "y" }} -> error: template line 1: template "y" is not defined
+            {{ block "x" }}{{ end }} -> error: template line 1: a value is expected
             {{ 1x }} -> error: template line 1: "1x" is not a number
             {{ '' }} -> error: template line 1: one character is expected between '…'
             {{ "\z" }} -> error: template line 1: \z is no escape sequence

@@ -1,7 +1,18 @@
 //! What a template is once it was parsed.
 
+use std::collections::HashMap;
+
 use super::functions::Function;
 use super::value::Value;
+
+/// A parsed text.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// What it writes.
+    pub nodes: Vec<Node>,
+    /// The templates that it defines, by name.
+    pub defined: HashMap<Box<str>, Vec<Node>>,
+}
 
 #[derive(Debug)]
 pub(super) enum Node {
@@ -14,6 +25,16 @@ pub(super) enum Node {
     Range(Branch),
     Break,
     Continue,
+    Include(Inclusion),
+}
+
+/// `{{template "name" pipeline}}`
+#[derive(Debug)]
+pub(super) struct Inclusion {
+    /// One that the text defines.
+    pub name: Box<str>,
+    /// The dot of the template; none is `nil`.
+    pub pipeline: Option<Pipeline>,
 }
 
 #[derive(Debug)]

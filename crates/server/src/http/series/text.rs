@@ -12,8 +12,9 @@ use crate::error::RequestError;
 use crate::extract::{Json, Query, body_failure};
 use crate::problem::Problem;
 
-/// So much of a body is decompressed together: it may become a thousand times as much.
-const PIECE_BYTES: usize = 8 << 10;
+/// So much of a body is decompressed together. It may become a thousand times as much, which is not counted as memory
+/// of the token: so it is about as much as an import collects of a text that is not compressed.
+const PIECE_BYTES: usize = 1 << 10;
 
 /// What the text is.
 #[derive(Deserialize, IntoParams)]

@@ -39,7 +39,7 @@ enum Version {
         (status = 204, description = "Everything was written; the headers of 2.0 count what was."),
         (status = 202, description = "It was dropped, as another replica of its cluster is listened to."),
         (status = 400, description = "Nothing was written, or what was good of it."),
-        (status = 429, description = "There are `series.series_max` series.", body = Problem,
+        (status = 429, description = "There are `series.series_max` series, and all of these are new.", body = Problem,
             content_type = "application/json"),
         (status = 503, description = "Too much waits to be written: send it again.", body = Problem,
             content_type = "application/json"),

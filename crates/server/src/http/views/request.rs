@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::Object;
 
 use crate::extract::by_text;
+use crate::http::sql_text::sql_text;
 use crate::openapi::one_of;
 
 /// A new view.
@@ -18,6 +19,7 @@ pub(super) struct ViewRequest {
     #[schema(value_type = String, example = "late_by_carrier")]
     pub(super) name: ViewName,
     /// Its query, one SELECT.
+    #[serde(deserialize_with = "sql_text")]
     #[schema(
         example = "select carrier, count(*) as flights from flights where arr_delay > 60 group by carrier"
     )]
@@ -34,7 +36,7 @@ pub(super) struct ViewRequest {
     #[schema(value_type = Option<String>, example = "5s")]
     schedule: Option<Schedule>,
     /// Lists of its columns, for each of which there will be an index.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "sql_text")]
     #[schema(example = json!([["carrier"]]))]
     indexes: Vec<Vec<String>>,
     /// For how long what changes in it is kept for those who follow it: `1d`. When absent, it is not before somebody follows it.
@@ -45,6 +47,7 @@ pub(super) struct ViewRequest {
     #[schema(example = "late")]
     pub(super) on_change_enqueue: Option<String>,
     /// The role whose rights its query has; the one that Egret connects as when absent. Takes an admin.
+    #[serde(default, deserialize_with = "sql_text")]
     pub(super) owner: Option<String>,
 }
 
@@ -73,6 +76,7 @@ impl ViewRequest {
 #[serde(deny_unknown_fields)]
 pub(super) struct Validation {
     /// The query, one SELECT.
+    #[serde(deserialize_with = "sql_text")]
     #[schema(example = "select carrier, count(*) as flights from flights group by carrier")]
     pub(super) query: String,
     /// The database; may be left out where there is one only.
@@ -93,6 +97,7 @@ pub(super) struct RefreshRequest {
 #[serde(deny_unknown_fields)]
 pub(super) struct ViewGrantRequest {
     /// Roles, one at least; `public` is every role.
+    #[serde(deserialize_with = "sql_text")]
     #[schema(example = json!(["app"]))]
     pub(super) roles: Vec<String>,
     /// The database; may be left out where there is one only.
