@@ -262,17 +262,22 @@ impl Parts {
         }
         // It answers for the queue while PostgreSQL still starts; the rest says that it is not ready.
         let server = server.build()?;
-        let limits = server.limits();
+        let reloadable = self.reloadable(monitor, &server);
         stack.push_eager(Arc::new(server));
         Ok(OpenedDoors {
             admin_token: admin.map(|admin| admin.token),
-            reloadable: Reloadable {
-                certificates: self.certificates.clone(),
-                monitor,
-                limits,
-                destinations: self.destinations.clone(),
-            },
+            reloadable,
         })
+    }
+
+    /// What SIGHUP changes.
+    fn reloadable(&self, monitor: Monitor, server: &Server) -> Reloadable {
+        Reloadable {
+            certificates: self.certificates.clone(),
+            monitor,
+            limits: server.limits(),
+            destinations: self.destinations.clone(),
+        }
     }
 
     /// The doors of the engines that every Egret has.
