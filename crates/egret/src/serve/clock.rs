@@ -133,11 +133,11 @@ async fn run_watch(
             _ = stopping.changed() => return,
         }
         let status = clock.status();
+        report(&held, &status);
         metrics.offset.set(status.offset_us as f64 / 1e6);
         metrics
             .held
             .set(i64::from(status.state == ClockState::Held));
-        report(&held, &status);
         looks += 1;
         if looks % LOOKS_BETWEEN_SAVES == 0 {
             save(&clock, &unsaved).await;

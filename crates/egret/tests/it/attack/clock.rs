@@ -191,6 +191,13 @@ fn a_wall_clock_that_jumps_while_egret_runs_ends_and_starts_nothing() {
         faked.set(offset);
         assert_eq!(faked.clock_state(), state, "{offset}");
         faked.await_held_metric(if state == "held" { "1" } else { "0" });
+        let readiness = faked.place.get("/readyz");
+        assert!(readiness.starts_with("HTTP/1.1 200"), "{readiness}");
+        assert_eq!(
+            readiness.contains("\"conditions\":[\"clock_held\"]"),
+            state == "held",
+            "{readiness}"
+        );
         assert!(faked.is_accepted(&token), "{offset}");
         assert_eq!(
             (faked.tasks("delayed"), faked.tasks("ready")),
