@@ -4,7 +4,7 @@
 //! takes some microseconds. Branches are measured, which takes milliseconds each, only while little
 //! room is left and it falls.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,6 +19,9 @@ use crate::store::volume::bytes_on_disk;
 
 /// How often free room is looked at.
 const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Over how long the fall of free room is averaged: the file system writes out in bursts, and one of them is no rate.
+const WINDOW: Duration = Duration::from_millis(500);
 
 /// What an earlier look has found.
 struct Look {
@@ -35,11 +38,11 @@ struct Measurement {
 impl Inner {
     /// Stops branches that fill the volume, until Egret stops.
     pub(crate) async fn keep_room(self: &Arc<Self>) {
-        let mut last: Option<Look> = None;
+        let mut looks: VecDeque<Look> = VecDeque::new();
         let mut measured: Option<Measurement> = None;
         let leaving = Arc::new(Mutex::new(HashSet::new()));
         while !self.stopping.load(Ordering::Acquire) {
-            let looked = self.look(&mut last, &mut measured, &leaving).await;
+            let looked = self.look(&mut looks, &mut measured, &leaving).await;
             if let Err(error) = looked
                 && !self.stopping.load(Ordering::Acquire)
             {
@@ -54,7 +57,7 @@ impl Inner {
 
     async fn look(
         self: &Arc<Self>,
-        last: &mut Option<Look>,
+        looks: &mut VecDeque<Look>,
         measured: &mut Option<Measurement>,
         leaving: &Arc<Mutex<HashSet<BranchId>>>,
     ) -> Result<(), BranchesError> {
@@ -63,11 +66,9 @@ impl Inner {
         let now = Instant::now();
         let room = Room {
             free,
-            falling_per_s: last
-                .as_ref()
-                .map_or(0, |last| falling_per_s(last, free, now)),
+            falling_per_s: falling_per_s(looks, free, now),
         };
-        *last = Some(Look { at: now, free });
+        looks.push_back(Look { at: now, free });
         // Twice what branches leave free: early enough to know how large they were before.
         let is_near = free < self.config.free_min.bytes().saturating_mul(2);
         if !is_near && !room.is_short(&self.config) {
@@ -116,8 +117,14 @@ impl Inner {
     }
 }
 
-fn falling_per_s(last: &Look, free: u64, now: Instant) -> u64 {
-    let fell = last.free.saturating_sub(free) as f64;
-    let seconds = (now - last.at).as_secs_f64().max(0.001);
-    (fell / seconds) as u64
+/// By how many bytes a second free room has fallen in the last [`WINDOW`]; forgets the looks before.
+fn falling_per_s(looks: &mut VecDeque<Look>, free: u64, now: Instant) -> u64 {
+    while looks.get(1).is_some_and(|next| now - next.at >= WINDOW) {
+        looks.pop_front();
+    }
+    looks.front().map_or(0, |first| {
+        let fell = first.free.saturating_sub(free) as f64;
+        let seconds = (now - first.at).max(WINDOW).as_secs_f64();
+        (fell / seconds) as u64
+    })
 }
