@@ -1,6 +1,6 @@
 //! `egret queue create`, `list`, `show`, `pause`, `resume`, `drain`, `purge`, `delete`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use egret_base::Timestamp;
 use egret_queue::model::{QueueSettings, Retention as Kept, TaskState};
@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::payload::retry_object;
+use super::tasks::remark_unavailable;
 use crate::answers::Items;
 use crate::api::Api;
 use crate::cli;
@@ -23,6 +24,8 @@ struct Queue {
     counts: BTreeMap<String, u64>,
     oldest_ready_ms: u64,
     settings: Settings,
+    #[serde(default)]
+    unavailable_partitions: BTreeSet<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -138,6 +141,11 @@ fn changes(create: &cli::CreateQueue, before: Option<&Json>) -> Json {
 pub(super) async fn list(api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["queues"], &[]).await?;
     output.answer(&answer, |list: Items<Queue>| {
+        let unavailable = list
+            .items
+            .iter()
+            .flat_map(|queue| &queue.unavailable_partitions);
+        remark_unavailable(&unavailable.copied().collect(), output);
         let rows = list.items.iter().map(|queue| {
             let count = |state: TaskState| number(queue.counts.get(state.as_str()));
             vec![
@@ -174,7 +182,10 @@ pub(super) async fn list(api: &Api, output: Output) -> Result<(), Failure> {
 
 pub(super) async fn show(name: &str, api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["queues", name], &[]).await?;
-    output.answer(&answer, |queue: Queue| described(&queue))
+    output.answer(&answer, |queue: Queue| {
+        remark_unavailable(&queue.unavailable_partitions, output);
+        described(&queue)
+    })
 }
 
 pub(super) async fn flow(name: &str, word: &str, api: &Api, output: Output) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! `egret queue tasks`, `get`, `wait`, `cancel`: tasks looked at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use egret_base::Timestamp;
@@ -57,6 +57,8 @@ struct Attempt {
 struct Page {
     items: Vec<Json>,
     next_cursor: Option<String>,
+    #[serde(default)]
+    unavailable_partitions: BTreeSet<u32>,
 }
 
 pub(super) async fn list(
@@ -74,8 +76,20 @@ pub(super) async fn list(
     output.answer(&answer, |page: Page| table(&page.items))
 }
 
+/// Says that what partitions hold is missing from an answer because they do not work.
+pub(super) fn remark_unavailable(partitions: &BTreeSet<u32>, output: Output) {
+    if partitions.is_empty() || output.is_json() {
+        return;
+    }
+    let partitions: Vec<String> = partitions.iter().map(u32::to_string).collect();
+    output.remark(&format!(
+        "tasks of failed partitions are missing here: {} (`egret status` shows why they failed)",
+        partitions.join(", ")
+    ));
+}
+
 /// Reads pages of a list until there are `limit` items, from a cursor on. Says how to go on where there are
-/// more.
+/// more, and which partitions do not answer.
 pub(super) async fn pages(
     path: &[&str],
     filters: &[(&str, Option<&str>)],
@@ -83,6 +97,7 @@ pub(super) async fn pages(
     (api, output): (&Api, Output),
 ) -> Result<Json, Failure> {
     let mut items = Vec::new();
+    let mut unavailable = BTreeSet::new();
     let mut left = limit;
     // Pages may be smaller than what the user wants to see at once.
     while left > 0 {
@@ -98,6 +113,7 @@ pub(super) async fn pages(
         let page: Page = output::decode(&api.get(path, &query).await?)?;
         left = left.saturating_sub(page.items.len() as u64);
         items.extend(page.items);
+        unavailable.extend(page.unavailable_partitions);
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
@@ -108,7 +124,12 @@ pub(super) async fn pages(
     {
         output.remark(&format!("there are more: --cursor {cursor}"));
     }
-    Ok(json!({"items": items, "next_cursor": cursor}))
+    remark_unavailable(&unavailable, output);
+    let mut answer = json!({"items": items, "next_cursor": cursor});
+    if !unavailable.is_empty() {
+        answer["unavailable_partitions"] = json!(unavailable);
+    }
+    Ok(answer)
 }
 
 fn table(items: &[Json]) -> String {

@@ -7,7 +7,7 @@ use reqwest::{Method, StatusCode};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::place::Place;
+use crate::place::{Place, text};
 
 const PARTITIONS: usize = 2;
 /// So many that every partition has some.
@@ -121,6 +121,19 @@ async fn a_flipped_bit_in_the_last_record_stops_only_its_partition() {
     let status = place.json(&["status"]);
     let reason = status["failed"][0]["reason"].as_str().unwrap();
     assert!(reason.contains("corrupt segment"), "{reason}");
+    // Lists say that they are not whole.
+    for list in [
+        &["queue", "list"][..],
+        &["queue", "show", "q"],
+        &["queue", "tasks", "q"],
+    ] {
+        let listed = place.run(list);
+        let said = text(&listed.stderr);
+        assert!(
+            said.contains("failed partitions are missing here: 1"),
+            "{list:?}: {said}"
+        );
+    }
     server.stop(Signal::TERM);
 }
 
