@@ -88,6 +88,58 @@ impl CountFile<'_> {
     }
 }
 
+/// All parts of an engine's data, and the file that says how many there are.
+pub struct Parts<'a> {
+    /// That file.
+    pub count_file: CountFile<'a>,
+    /// What records say: `changes to tasks`.
+    pub holds: &'a str,
+    /// Reads from the snapshot in a part's directory the first record that it does not have, or why
+    /// it cannot be read.
+    pub replay_from: fn(&Path) -> Result<Seq, String>,
+}
+
+impl<'a> Parts<'a> {
+    /// What is wrong with the parts and the file. Nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Part::examine`].
+    pub fn examine(&self) -> Result<Vec<Finding>, LogError> {
+        let mut found: Vec<Finding> = self.count_file.examine()?.into_iter().collect();
+        for number in 0..self.count_file.count()? {
+            found.extend(self.part(number).examine()?);
+        }
+        Ok(found)
+    }
+
+    /// Repairs the part of that name, or the file.
+    ///
+    /// # Errors
+    /// As [`Part::repair`].
+    pub fn repair(&self, name: &str, stamp: &str) -> Result<Option<Finding>, LogError> {
+        if name == self.count_file.name {
+            return self.count_file.repair();
+        }
+        let mut parts = (0..self.count_file.count()?).map(|number| self.part(number));
+        match parts.find(|part| part.name == name) {
+            Some(part) => part.repair(stamp),
+            None => Ok(None),
+        }
+    }
+
+    fn part(&self, number: usize) -> Part<'a> {
+        let (engine, directory) = (self.count_file.engine, self.count_file.directory);
+        let name = format!("{number:03}");
+        Part {
+            engine,
+            directory,
+            replay_from: (self.replay_from)(&directory.join(&name)),
+            name,
+            holds: self.holds,
+        }
+    }
+}
+
 /// Room beside the segment that is copied, in bytes: directories and names.
 const ROOM_FOR_NAMES_BYTES: u64 = 1 << 20;
 

@@ -5,6 +5,9 @@
 //! bounded number of slots; after a few failures in a row it is tried by one request at a time, with
 //! growing pauses. Receivers that have not answered quickly the last time share half of the slots,
 //! which also bounds many names of one dead receiver. One tenant takes three quarters at most.
+//!
+//! Each tenant has a record of its own of a receiver: the failures of its requests, which it can
+//! cause at will with a path that hangs, make the receiver unreachable for no other tenant.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -33,6 +36,22 @@ pub fn receiver_of(url: &str) -> String {
         .as_ref()
         .and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
     receiver.map_or_else(String::new, |(host, port)| format!("{host}:{port}"))
+}
+
+/// A tenant's record of a receiver.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ReceiverKey {
+    tenant: String,
+    receiver: String,
+}
+
+impl ReceiverKey {
+    fn new(receiver: &str, tenant: &str) -> Self {
+        Self {
+            tenant: tenant.to_owned(),
+            receiver: receiver.to_owned(),
+        }
+    }
 }
 
 /// How a request ended, as far as its receiver is concerned.
@@ -79,14 +98,15 @@ impl Receiver {
 pub struct Slots {
     total: usize,
     per_receiver: usize,
-    receivers: HashMap<String, Receiver>,
+    receivers: HashMap<ReceiverKey, Receiver>,
     tenants: HashMap<String, usize>,
     in_progress: usize,
     slow_in_progress: usize,
 }
 
 impl Slots {
-    /// `total` requests at a time, `per_receiver` of them to one host and port; zero: a quarter.
+    /// `total` requests at a time, `per_receiver` of them of one tenant to one host and port; zero: a
+    /// quarter.
     pub fn new(total: usize, per_receiver: usize) -> Self {
         let per_receiver = match per_receiver {
             0 => total.div_ceil(4),
@@ -104,7 +124,8 @@ impl Slots {
 
     /// Takes a slot for a request of a tenant to a receiver, if there is one.
     pub fn take(&mut self, receiver: &str, tenant: &str, now_ms: u64) -> Admission {
-        let known = self.receivers.get(receiver);
+        let key = ReceiverKey::new(receiver, tenant);
+        let known = self.receivers.get(&key);
         if let Some(known) = known.filter(|known| known.is_unreachable())
             && (known.in_progress > 0 || now_ms < known.retry_at_ms)
         {
@@ -123,7 +144,7 @@ impl Slots {
         if known.is_none() {
             self.make_room();
         }
-        let known = self.receivers.entry(receiver.to_owned()).or_default();
+        let known = self.receivers.entry(key).or_default();
         known.in_progress += 1;
         if !is_quick {
             known.slow_in_progress += 1;
@@ -134,7 +155,8 @@ impl Slots {
         Admission::Granted
     }
 
-    /// Gives back the slot of a request. Returns whether its receiver counts as unreachable from now on.
+    /// Gives back the slot of a request. Returns whether its receiver counts as unreachable
+    /// for the tenant from now on.
     pub fn give_back(
         &mut self,
         receiver: &str,
@@ -149,7 +171,7 @@ impl Slots {
                 self.tenants.remove(tenant);
             }
         }
-        let Some(known) = self.receivers.get_mut(receiver) else {
+        let Some(known) = self.receivers.get_mut(&ReceiverKey::new(receiver, tenant)) else {
             return false;
         };
         known.in_progress -= 1;
@@ -186,7 +208,7 @@ impl Slots {
         self.in_progress < self.total
     }
 
-    /// Receivers that count as unreachable.
+    /// Receivers that count as unreachable, once for each tenant.
     pub fn unreachable(&self) -> usize {
         let known = self.receivers.values();
         known.filter(|known| known.is_unreachable()).count()

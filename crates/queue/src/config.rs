@@ -66,7 +66,7 @@ egret_base::settings! {
         callback_private: bool = false,
         /// Callbacks sent at a time.
         callback_concurrency: u32 = 32,
-        /// Callbacks sent at a time to one host and port, so that one that does not answer delays no others.
+        /// Callbacks of one tenant sent at a time to one host and port, so that one that does not answer delays no others.
         /// 0: a quarter of `callback_concurrency`.
         callback_concurrency_per_host: u32 = 0,
         /// How long a callback may take.

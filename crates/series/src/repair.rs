@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use egret_base::durable;
-use egret_log::repair::{CountFile, Finding, Part};
+use egret_log::repair::{CountFile, Finding, Parts};
 use egret_log::{Directory, LogError, Seq};
 
 use crate::store::catalog::names::QUARANTINE;
@@ -17,10 +17,7 @@ use crate::store::checkpoint::Checkpoint;
 /// # Errors
 /// What keeps a part from being examined: another process has it, or a file cannot be read.
 pub fn examine(directory: &Path) -> Result<Vec<Finding>, LogError> {
-    let mut found: Vec<Finding> = count_file(directory).examine()?.into_iter().collect();
-    for part in parts(directory)? {
-        found.extend(part.examine()?);
-    }
+    let mut found = shards(directory).examine()?;
     let blocks = set_aside(directory).map_err(|error| failed("read", directory, error))?;
     found.extend(blocks.into_iter().map(|name| block_finding(&name)));
     Ok(found)
@@ -46,13 +43,7 @@ pub fn repair(directory: &Path, name: &str, stamp: &str) -> Result<Option<Findin
         moved.map_err(|error| failed("move a block to", &aside, error))?;
         return Ok(Some(block_finding(file)));
     }
-    if name == COUNT_FILE {
-        return count_file(directory).repair();
-    }
-    match parts(directory)?.into_iter().find(|part| part.name == name) {
-        Some(part) => part.repair(stamp),
-        None => Ok(None),
-    }
+    shards(directory).repair(name, stamp)
 }
 
 fn failed(action: &'static str, path: &Path, source: io::Error) -> LogError {
@@ -63,31 +54,16 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> LogError {
     }
 }
 
-/// The file that says how many shards there are.
-const COUNT_FILE: &str = "shards";
-
-fn count_file(directory: &Path) -> CountFile<'_> {
-    CountFile {
-        engine: "series",
-        directory,
-        name: COUNT_FILE,
+fn shards(directory: &Path) -> Parts<'_> {
+    Parts {
+        count_file: CountFile {
+            engine: "series",
+            directory,
+            name: "shards",
+        },
+        holds: "samples that are in no block yet",
+        replay_from,
     }
-}
-
-fn parts(directory: &Path) -> Result<Vec<Part<'_>>, LogError> {
-    let parts = (0..count_file(directory).count()?)
-        .map(|number| {
-            let name = format!("{number:03}");
-            Part {
-                engine: "series",
-                directory,
-                replay_from: replay_from(&directory.join(&name)),
-                name,
-                holds: "samples that are in no block yet",
-            }
-        })
-        .collect();
-    Ok(parts)
 }
 
 /// The first record that neither the checkpoint nor a block has.

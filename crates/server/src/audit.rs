@@ -6,6 +6,7 @@
 
 mod file;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -14,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use egret_base::Timestamp;
+use egret_base::condition::Condition;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
@@ -24,9 +26,14 @@ use file::AuditFiles;
 /// Entries that may wait to be written; more are counted and dropped.
 const WAITING_MAX: usize = 4_096;
 
-/// Refusals of callers without a valid token that are written in a minute. The others are counted
-/// in the next entry, so that a flood of them does not rotate everything else away.
-const STRANGERS_PER_MINUTE_MAX: u64 = 60;
+/// Requests without success (status 400 and above) that are written in a minute for one token, and
+/// for all callers without a valid one together. The others are counted in the next entry, so that
+/// a flood of them, which costs its sender nothing, does not rotate everything else away.
+const FAILED_PER_MINUTE_MAX: u64 = 60;
+
+/// Tokens whose requests without success are counted one by one in a minute; those of further
+/// tokens are counted together.
+const FAILED_TOKENS_MAX: usize = 4_096;
 
 /// Bytes of an object's name that are kept.
 pub(crate) const OBJECT_BYTES_MAX: usize = 256;
@@ -59,7 +66,7 @@ pub struct AuditEntry {
     /// The HTTP status of the answer; 499 where the client left before it was complete.
     #[schema(example = 204)]
     pub status: u16,
-    /// Refusals of callers without a valid token before this one that were counted only.
+    /// Requests without success before this one that were counted only.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub suppressed: u64,
 }
@@ -114,26 +121,37 @@ pub(crate) struct AuditLog {
     sender: Option<SyncSender<Message>>,
     writer: Option<JoinHandle<()>>,
     lost: Counter,
-    strangers: Mutex<StrangerQuota>,
-    /// Refusals that were counted only, since the last entry.
+    failed: Mutex<FailedQuota>,
+    /// Requests without success that were counted only, since the last entry.
     suppressed: AtomicU64,
 }
 
-/// How many refusals of callers without a token may still be written in this minute.
+/// Requests without success of the current minute, by token; those without a valid token under an
+/// empty id.
 #[derive(Default)]
-struct StrangerQuota {
+struct FailedQuota {
     minute: i64,
-    written: u64,
+    by_token: HashMap<String, u64>,
 }
 
-impl StrangerQuota {
-    fn take(&mut self, now: Timestamp) -> bool {
+impl FailedQuota {
+    /// Counts a request. Returns whether it is still to be written.
+    fn take(&mut self, token: Option<&str>, now: Timestamp) -> bool {
         let minute = now.as_micros().div_euclid(60_000_000);
         if minute != self.minute {
-            *self = Self { minute, written: 0 };
+            self.minute = minute;
+            self.by_token.clear();
         }
-        self.written += 1;
-        self.written <= STRANGERS_PER_MINUTE_MAX
+        let token = token.unwrap_or_default();
+        let is_known = self.by_token.contains_key(token);
+        let key = if is_known || self.by_token.len() < FAILED_TOKENS_MAX {
+            token
+        } else {
+            ""
+        };
+        let count = self.by_token.entry(key.to_owned()).or_default();
+        *count += 1;
+        *count <= FAILED_PER_MINUTE_MAX
     }
 }
 
@@ -155,19 +173,16 @@ impl AuditLog {
             sender: Some(sender),
             writer: Some(writer),
             lost,
-            strangers: Mutex::default(),
+            failed: Mutex::default(),
             suppressed: AtomicU64::new(0),
         })
     }
 
     /// Hands an entry to the writer; never waits.
     pub(crate) fn record(&self, mut entry: AuditEntry) {
-        if entry.token.is_none() {
-            let mut quota = self
-                .strangers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            if !quota.take(entry.at) {
+        if entry.status >= 400 {
+            let mut quota = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            if !quota.take(entry.token.as_deref(), entry.at) {
                 self.suppressed.fetch_add(1, Ordering::Relaxed);
                 return;
             }
@@ -207,7 +222,7 @@ impl Drop for AuditLog {
 }
 
 fn write(receiver: &Receiver<Message>, mut files: AuditFiles, lost: &Counter) {
-    let mut is_failing = false;
+    let unwritable = Condition::new("audit_log_unwritable", "audit log");
     for message in receiver {
         let entry = match message {
             Message::Entry(entry) => entry,
@@ -219,17 +234,15 @@ fn write(receiver: &Receiver<Message>, mut files: AuditFiles, lost: &Counter) {
         };
         match files.append(&entry) {
             Ok(()) => {
-                if is_failing {
+                if unwritable.end() {
                     tracing::info!("the audit log is written again");
                 }
-                is_failing = false;
             }
             Err(error) => {
                 lost.inc();
-                if !is_failing {
+                if unwritable.begin(&error) {
                     tracing::warn!(%error, "cannot write the audit log; requests go on without it");
                 }
-                is_failing = true;
             }
         }
     }

@@ -4,14 +4,14 @@
 //! takes some microseconds. Branches are measured, which takes milliseconds each, only while little
 //! room is left and it falls.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Inner, lock};
 use crate::core::plan::Why;
-use crate::core::room::{GROWTH_BYTES_MIN, Room, fastest_growing};
+use crate::core::room::{GROWTH_BYTES_MIN, Room, Trend, fastest_growing};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState};
 use crate::store::source::blocking;
@@ -19,15 +19,6 @@ use crate::store::volume::bytes_on_disk;
 
 /// How often free room is looked at.
 const INTERVAL: Duration = Duration::from_millis(50);
-
-/// Over how long the fall of free room is averaged: the file system writes out in bursts, and one of them is no rate.
-const WINDOW: Duration = Duration::from_millis(500);
-
-/// What an earlier look has found.
-struct Look {
-    at: Instant,
-    free: u64,
-}
 
 /// Sizes of running branches, and the free room when they were measured.
 struct Measurement {
@@ -38,11 +29,14 @@ struct Measurement {
 impl Inner {
     /// Stops branches that fill the volume, until Egret stops.
     pub(crate) async fn keep_room(self: &Arc<Self>) {
-        let mut looks: VecDeque<Look> = VecDeque::new();
+        let began = Instant::now();
+        let mut trend = Trend::default();
         let mut measured: Option<Measurement> = None;
         let leaving = Arc::new(Mutex::new(HashSet::new()));
         while !self.stopping.load(Ordering::Acquire) {
-            let looked = self.look(&mut looks, &mut measured, &leaving).await;
+            let looked = self
+                .look(began.elapsed(), &mut trend, &mut measured, &leaving)
+                .await;
             if let Err(error) = looked
                 && !self.stopping.load(Ordering::Acquire)
             {
@@ -57,18 +51,17 @@ impl Inner {
 
     async fn look(
         self: &Arc<Self>,
-        looks: &mut VecDeque<Look>,
+        elapsed: Duration,
+        trend: &mut Trend,
         measured: &mut Option<Measurement>,
         leaving: &Arc<Mutex<HashSet<BranchId>>>,
     ) -> Result<(), BranchesError> {
         let mounted = self.mounted();
         let free = blocking(move || mounted.writable_bytes()).await?;
-        let now = Instant::now();
         let room = Room {
             free,
-            falling_per_s: falling_per_s(looks, free, now),
+            falling_per_s: trend.add(elapsed, free),
         };
-        looks.push_back(Look { at: now, free });
         // Twice what branches leave free: early enough to know how large they were before.
         let is_near = free < self.config.free_min.bytes().saturating_mul(2);
         if !is_near && !room.is_short(&self.config) {
@@ -115,16 +108,4 @@ impl Inner {
             lock(&leaving).remove(&id);
         });
     }
-}
-
-/// By how many bytes a second free room has fallen in the last [`WINDOW`]; forgets the looks before.
-fn falling_per_s(looks: &mut VecDeque<Look>, free: u64, now: Instant) -> u64 {
-    while looks.get(1).is_some_and(|next| now - next.at >= WINDOW) {
-        looks.pop_front();
-    }
-    looks.front().map_or(0, |first| {
-        let fell = first.free.saturating_sub(free) as f64;
-        let seconds = (now - first.at).max(WINDOW).as_secs_f64();
-        (fell / seconds) as u64
-    })
 }

@@ -1,6 +1,7 @@
 //! Which branch is stopped so that the volume does not fill up: the one that grows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use crate::config::BranchesConfig;
 use crate::model::BranchId;
@@ -25,6 +26,41 @@ impl Room {
     pub fn is_short(&self, config: &BranchesConfig) -> bool {
         let lost = self.falling_per_s.saturating_mul(REACTION_S);
         self.free.saturating_sub(lost) < config.free_critical.bytes()
+    }
+}
+
+/// Over how long the fall of free room is averaged: the file system writes out in bursts, and one of
+/// them is no rate.
+const WINDOW: Duration = Duration::from_millis(500);
+
+/// A reading of the free room.
+struct Reading {
+    /// Since any fixed moment.
+    at: Duration,
+    free: u64,
+}
+
+/// The readings of the last half second.
+#[derive(Default)]
+pub struct Trend {
+    readings: VecDeque<Reading>,
+}
+
+impl Trend {
+    /// Adds a reading at a time since any fixed moment. Returns by how many bytes a second free room
+    /// has fallen.
+    pub fn add(&mut self, at: Duration, free: u64) -> u64 {
+        let is_old = |reading: &Reading| at.saturating_sub(reading.at) >= WINDOW;
+        while self.readings.get(1).is_some_and(is_old) {
+            self.readings.pop_front();
+        }
+        let rate = self.readings.front().map_or(0, |first| {
+            let fell = first.free.saturating_sub(free) as f64;
+            let elapsed = at.saturating_sub(first.at).max(WINDOW);
+            (fell / elapsed.as_secs_f64()) as u64
+        });
+        self.readings.push_back(Reading { at, free });
+        rate
     }
 }
 

@@ -25,6 +25,9 @@ pub(crate) fn run(
     let home = Home::open(directory)?;
     let mut findings = examine(&home)?;
     if let Some(part) = part {
+        if !findings.iter().any(|finding| finding.part == part) {
+            return Err(not_damaged(part, &findings));
+        }
         findings.retain(|finding| finding.part == part);
     }
     if is_confirmed {
@@ -40,7 +43,22 @@ pub(crate) fn run(
             .collect();
         return output.json(&json!({ "items": items }));
     }
-    output.text(&text(&findings, part, is_confirmed))
+    output.text(&text(&findings, is_confirmed))
+}
+
+/// The part that was named is not among the damaged ones: it is whole, or there is none of that name.
+fn not_damaged(part: &str, findings: &[Finding]) -> Failure {
+    let damaged: Vec<&str> = findings
+        .iter()
+        .map(|finding| finding.part.as_str())
+        .collect();
+    let damaged = if damaged.is_empty() {
+        "nothing is damaged or missing".to_owned()
+    } else {
+        format!("damaged or missing: {}", damaged.join(", "))
+    };
+    let message = format!("no part `{part}` is damaged or missing; {damaged}");
+    Failure::failed("part_not_damaged", message)
 }
 
 fn examine(home: &Home) -> Result<Vec<Finding>, Failure> {
@@ -119,12 +137,9 @@ fn item(finding: &Finding, is_done: bool) -> serde_json::Value {
     })
 }
 
-fn text(findings: &[Finding], part: Option<&str>, is_done: bool) -> String {
+fn text(findings: &[Finding], is_done: bool) -> String {
     if findings.is_empty() {
-        return match part {
-            Some(part) => format!("nothing is wrong with {part}\n"),
-            None => "nothing is damaged or missing\n".to_owned(),
-        };
+        return "nothing is damaged or missing\n".to_owned();
     }
     let mut text = String::new();
     for finding in findings {

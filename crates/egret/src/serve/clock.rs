@@ -95,7 +95,8 @@ fn report(held: &Condition, status: &ClockStatus) {
     match status.state {
         ClockState::Held => {
             let reason = format!(
-                "the wall clock is ahead of Egret's time by {offset_seconds} s: set it right, or accept it with `egret clock release`"
+                "the wall clock and Egret's time differ by {} s: set the wall clock right, or accept it with `egret clock release`",
+                offset_seconds.abs()
             );
             if held.begin(reason) {
                 tracing::warn!(

@@ -71,6 +71,20 @@ fn an_unreachable_receiver_is_tried_by_one_request_at_a_time() {
 }
 
 #[test]
+fn one_tenant_makes_no_receiver_unreachable_for_another() {
+    let mut slots = Slots::new(32, 8);
+    for _ in 0..3 {
+        assert!(granted(&mut slots, "shared:80", "a"));
+    }
+    for _ in 0..3 {
+        slots.give_back("shared:80", "a", lost(), 0);
+    }
+    assert!(!granted(&mut slots, "shared:80", "a"));
+    assert!(granted(&mut slots, "shared:80", "b"));
+    assert_eq!(slots.unreachable(), 1);
+}
+
+#[test]
 fn a_receiver_is_host_and_port() {
     let receiver = receiver_of("https://user:secret@Example.org/hook?token=x");
     assert_eq!(receiver, "example.org:443");

@@ -1,4 +1,4 @@
-//! Entries are written, rotated, found again; a flood of strangers leaves the others in place.
+//! Entries are written, rotated, found again; a flood of requests without success leaves the others in place.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -68,18 +68,27 @@ fn entries_are_rotated_and_found_newest_first() {
 }
 
 #[test]
-fn refusals_of_strangers_are_bounded_and_counted() {
-    let directory = tempfile::tempdir().unwrap();
-    let many = AuditOptions {
-        file_bytes_max: 1 << 20,
-        ..options(directory.path())
-    };
-    let log = AuditLog::start(many, &mut Registry::default()).unwrap();
-    for number in 0..1_000 {
-        log.record(entry(number, None));
+fn requests_without_success_are_bounded_and_counted() {
+    for token in [None, Some("narrow")] {
+        let directory = tempfile::tempdir().unwrap();
+        let many = AuditOptions {
+            file_bytes_max: 1 << 20,
+            ..options(directory.path())
+        };
+        let log = AuditLog::start(many, &mut Registry::default()).unwrap();
+        for number in 0..1_000 {
+            log.record(AuditEntry {
+                status: 403,
+                ..entry(number, token)
+            });
+        }
+        log.record(entry(1_000, token));
+        log.record(AuditEntry {
+            status: 404,
+            ..entry(1_001, Some("other"))
+        });
+        let found = log.read(&all()).unwrap();
+        assert_eq!(found.len() as u64, FAILED_PER_MINUTE_MAX + 2);
+        assert_eq!(found[1].suppressed, 1_000 - FAILED_PER_MINUTE_MAX);
     }
-    log.record(entry(1_000, Some("t")));
-    let found = log.read(&all()).unwrap();
-    assert_eq!(found.len() as u64, STRANGERS_PER_MINUTE_MAX + 1);
-    assert_eq!(found[0].suppressed, 1_000 - STRANGERS_PER_MINUTE_MAX);
 }

@@ -53,3 +53,29 @@ fn room_that_falls_fast_is_short_early() {
     assert!(short(Size::gib(1), Size::mib(500)));
     assert!(!short(Size::gib(2), Size::mib(500)));
 }
+
+/// The rates of readings of the free room in MiB, 50 ms apart, in MiB a second.
+fn rates(free_mib: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let mut trend = Trend::default();
+    let readings = free_mib.into_iter().enumerate();
+    readings
+        .map(|(number, free)| {
+            trend.add(Duration::from_millis(50) * number as u32, free << 20) >> 20
+        })
+        .collect()
+}
+
+#[test]
+fn a_burst_is_no_rate() {
+    // 100 MiB within 50 ms are 2,000 MiB a second at that moment only.
+    let rates = rates([1_000, 900].into_iter().chain(std::iter::repeat_n(900, 20)));
+    assert_eq!(rates.iter().max(), Some(&200));
+    assert_eq!(rates.last(), Some(&0));
+}
+
+#[test]
+fn a_steady_fall_is_its_rate_after_the_window() {
+    let rates = rates((0..30).map(|number| 2_000 - 10 * number));
+    assert_eq!(rates[0], 0);
+    assert!(rates[11..].iter().all(|rate| *rate == 200), "{rates:?}");
+}

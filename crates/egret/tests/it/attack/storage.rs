@@ -147,6 +147,12 @@ async fn repair_says_what_it_cuts_and_keeps_the_original() {
     assert_eq!(found["items"][0]["part"], "queue/001", "{found}");
     let loss = found["items"][0]["loss"].as_str().unwrap();
     assert!(loss.contains("changes to tasks"), "{loss}");
+    let mistyped = place.run(&["repair", "queue/1", "--yes"]);
+    let stderr = String::from_utf8(mistyped.stderr).unwrap();
+    assert!(
+        !mistyped.status.success() && stderr.contains("damaged or missing: queue/001"),
+        "{stderr}"
+    );
     place.json(&["repair", "queue/001", "--yes"]);
     let kept = std::fs::read_dir(&queue).unwrap();
     let kept = kept.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -83,12 +83,10 @@ impl<C> Lanes<C> {
         Some((key, callback))
     }
 
-    /// Takes all callbacks that wait for a receiver.
-    pub fn drain(&mut self, receiver: &str) -> Vec<C> {
-        let keys = self.lanes.keys().filter(|(_, of)| of == receiver);
-        let keys: Vec<LaneKey> = keys.cloned().collect();
-        let lanes = keys.iter().filter_map(|key| self.lanes.remove(key));
-        let drained: Vec<C> = lanes.flat_map(|lane| lane.waiting).collect();
+    /// Takes all callbacks of a lane.
+    pub fn drain(&mut self, key: &LaneKey) -> VecDeque<C> {
+        let lane = self.lanes.remove(key);
+        let drained = lane.map(|lane| lane.waiting).unwrap_or_default();
         self.waiting -= drained.len();
         drained
     }
@@ -134,7 +132,7 @@ mod tests {
         lanes.push(&key("a", "alive"), 101).unwrap();
         let next = lanes.pop(|(_, receiver)| receiver == "alive");
         assert_eq!(next, Some((key("a", "alive"), 101)));
-        assert_eq!(lanes.drain("dead").len(), LANE_MAX);
+        assert_eq!(lanes.drain(&key("a", "dead")).len(), LANE_MAX);
         assert_eq!(lanes.len(), 0);
     }
 }

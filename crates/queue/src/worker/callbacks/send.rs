@@ -142,7 +142,7 @@ impl Dispatch {
         };
         let now_ms = self.now_ms();
         if self.slots.give_back(&key.1, &key.0, delivery, now_ms) {
-            for callback in self.lanes.drain(&key.1) {
+            for callback in self.lanes.drain(&key) {
                 self.postpone(&callback, &reason);
             }
         }

@@ -15,6 +15,10 @@ pub(super) async fn choose(
     named: Option<String>,
 ) -> Result<String, BranchesError> {
     match named {
+        Some(named) if named.contains('\0') => Err(BranchesError::Invalid {
+            what: "database",
+            reason: "a name holds no NUL".to_owned(),
+        }),
         Some(named) => Ok(named),
         None => only_one(branches.databases(tenant, name).await?),
     }

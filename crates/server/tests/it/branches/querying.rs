@@ -171,6 +171,9 @@ async fn a_branch_with_several_databases_asks_which() {
     let body = json!({"sql": "SELECT current_database()", "database": "reports"});
     let answer = rig.post("/v1/branches/several/query", body).await;
     assert_eq!(answer["rows"], json!([["reports"]]));
+    let path = "/v1/branches/several/connection?database=a%00b";
+    rig.refused(Method::GET, path, Value::Null, 400, "invalid_request")
+        .await;
     let connection = rig
         .get("/v1/branches/several/connection?database=reports")
         .await;
