@@ -59,6 +59,10 @@ egret_base::settings! {
         snapshot_after: Size = Size::mib(64),
         /// How long leases outlive a restart of Egret, so that workers can connect again.
         lease_grace: Span = Span::secs(10),
+        /// How long a partition holds tasks of a queue back while another one has ready tasks of a higher
+        /// priority: by no more can a task go before one of higher priority. 0: partitions hand out
+        /// independently of each other.
+        priority_wait_max: Span = Span::ms(20),
         /// Whether callbacks are sent.
         callbacks: bool = true,
         /// Whether callbacks may go to addresses that are not public: private networks, this machine, link-local

@@ -9,6 +9,7 @@ pub(crate) mod limits;
 pub(crate) mod outbox;
 pub(crate) mod partition;
 mod post;
+pub(crate) mod precedence;
 pub(crate) mod shelf;
 mod steady;
 pub(crate) mod ticks;
@@ -382,7 +383,7 @@ impl Inner {
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
             metrics: self.metrics.clone(),
-            dispatcher: Dispatcher::new(number, self.limits.clone()),
+            dispatcher: Dispatcher::new(number, self.limits.clone(), self.ranks.clone()),
             post: Post::new(self.partitions.clone(), number),
             partition: number,
             task_share: task_share(config, count),

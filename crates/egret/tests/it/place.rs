@@ -4,11 +4,23 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use egret_postgres::test_support::{Guardian, free_port, test_directory};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
+
+/// How long a test waits for a program. One that takes longer hangs: the test fails then instead of
+/// holding up all others.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What Egret prints once all of it serves.
+const READY: &str = "egret is ready";
+
+/// What it prints once it serves without the parts that have failed.
+const PARTLY: &str = "egret serves, but not all of it";
 
 /// A place for one Egret: directory, ports, and who runs it.
 pub struct Place {
@@ -28,7 +40,8 @@ pub struct Place {
 /// A running `egret serve`, `egret demo` or other command.
 pub struct Server {
     child: Child,
-    output: BufReader<ChildStdout>,
+    /// The lines of its standard output, each with its end.
+    lines: Receiver<String>,
 }
 
 impl Place {
@@ -87,12 +100,12 @@ impl Place {
 
     /// Starts the program and waits until it says that it is ready.
     pub fn start(&self, arguments: &[&str]) -> Server {
-        self.start_until(arguments, "egret is ready")
+        self.start_until(arguments, READY)
     }
 
     /// Starts the program, of which some part must fail, and waits until it says that the others serve.
     pub fn start_partly(&self, arguments: &[&str]) -> Server {
-        self.start_until(arguments, "egret serves, but not all of it")
+        self.start_until(arguments, PARTLY)
     }
 
     fn start_until(&self, arguments: &[&str], greeting: &str) -> Server {
@@ -103,28 +116,24 @@ impl Place {
             .unwrap();
         let mut command = self.command(arguments);
         command.stdout(Stdio::piped()).stderr(log);
-        let mut child = command.spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains(greeting) {
-            line.clear();
-            if output.read_line(&mut line).unwrap() == 0 {
-                panic!("it did not start: {}", self.log());
+        let mut server = Server::spawn(command);
+        while let Some(line) = server.line() {
+            if line.contains(greeting) {
+                return server;
+            }
+            // Whichever greeting comes, there is no second one.
+            if line.contains(READY) || line.contains(PARTLY) {
+                break;
             }
         }
-        Server { child, output }
+        panic!("it did not start as expected: {}", self.log());
     }
 
     /// Starts a command and leaves it alone.
     pub fn spawn(&self, arguments: &[&str]) -> Server {
         let mut command = self.command(arguments);
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Server { child, output }
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        Server::spawn(command)
     }
 
     /// What the server answers to a GET without a token: status line, headers and body.
@@ -145,6 +154,7 @@ impl Place {
 
     fn get_with_head(&self, path: &str, head: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.ports[0])).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(
             stream,
             "GET {path} HTTP/1.1\r\nhost: egret\r\n{head}connection: close\r\n\r\n"
@@ -162,7 +172,21 @@ impl Place {
 
     /// Runs a command to its end.
     pub fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
+        let mut command = self.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let (done, ended) = channel::<()>();
+        let watching = std::thread::spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                // It may have ended at this moment.
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        });
+        let output = child.wait_with_output().unwrap();
+        drop(done);
+        watching.join().unwrap();
+        output
     }
 
     /// Runs a command that must work and returns its JSON answer.
@@ -231,10 +255,67 @@ impl Place {
 }
 
 impl Server {
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            loop {
+                let mut line = String::new();
+                let read = output.read_line(&mut line).unwrap();
+                // The test may be over before the program's output is.
+                if read == 0 || sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// The next line of its output; `None` at the end.
+    fn line(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => self.give_up("prints nothing"),
+        }
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            if Instant::now() > deadline {
+                self.give_up("does not end");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends a program that hangs, and says where its threads are.
+    fn give_up(&mut self, problem: &str) -> ! {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let tasks = std::fs::read_dir(tasks).into_iter().flatten().flatten();
+        let threads: Vec<String> = tasks
+            .map(|task| {
+                let read = |name| std::fs::read_to_string(task.path().join(name));
+                let (name, wait) = (read("comm"), read("wchan"));
+                format!(
+                    "{:?} in {:?}",
+                    name.unwrap_or_default(),
+                    wait.unwrap_or_default()
+                )
+            })
+            .collect();
+        let ended = self.child.kill().and_then(|()| self.child.wait());
+        panic!("the program {problem} for {PATIENCE:?} ({ended:?}): {threads:?}");
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Its process id.
@@ -246,10 +327,11 @@ impl Server {
     pub fn read_until(&mut self, what: &str) -> String {
         let mut all = String::new();
         loop {
-            let start = all.len();
-            let read = self.output.read_line(&mut all).unwrap();
-            assert!(read > 0, "it ended: {all}");
-            if all[start..].contains(what) {
+            let Some(line) = self.line() else {
+                panic!("it ended: {all}");
+            };
+            all.push_str(&line);
+            if line.contains(what) {
                 return all;
             }
         }
@@ -258,9 +340,8 @@ impl Server {
     /// Asks for a stop and waits; it must be a clean one.
     pub fn stop(mut self, signal: Signal) -> String {
         self.signal(signal);
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut self.output, &mut rest).unwrap();
-        let status = self.child.wait().unwrap();
+        let rest = std::iter::from_fn(|| self.line()).collect();
+        let status = self.wait();
         assert!(status.success(), "{status}");
         rest
     }
@@ -273,13 +354,13 @@ impl Server {
     /// Interrupts it and returns its exit code.
     pub fn interrupt(mut self) -> Option<i32> {
         self.signal(Signal::INT);
-        self.child.wait().unwrap().code()
+        self.wait().code()
     }
 
     /// Ends it as a crash does.
     pub fn kill(mut self) {
         self.signal(Signal::KILL);
-        self.child.wait().unwrap();
+        self.wait();
     }
 }
 

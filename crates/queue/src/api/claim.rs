@@ -20,6 +20,9 @@ use crate::store::content::{self, Content, Format};
 /// an answer keeps within the 4 MiB that a gRPC client takes unless told otherwise.
 const CLAIM_BYTES_MAX: usize = 3 << 19;
 
+/// How often one claim asks the partitions of a queue with several priorities.
+const ROUNDS_MAX: usize = 16;
+
 impl Queues {
     /// Leases up to `most` tasks that are ready now, or waits up to `patience` for the first to be. Whoever
     /// gives up waiting for the answer gets nothing: what was leased meanwhile is given back.
@@ -41,8 +44,36 @@ impl Queues {
         });
         let claiming = Claiming(&basket);
         let (worker, _) = self.worker(tenant, spec, basket.clone()).await?;
+        for _ in 0..ROUNDS_MAX {
+            let before = basket.len();
+            self.claim_from_all(&worker, &basket, most).await?;
+            // With several priorities a partition gives only what ranks no lower than what others have.
+            if !worker.has_priorities || basket.len() == before {
+                break;
+            }
+        }
+        if basket.len() == 0 && !patience.is_zero() {
+            worker.add_credits(most)?;
+            // In either case what has come will be seen.
+            let _ = tokio::time::timeout(patience, basket.filled.notified()).await;
+            worker.leave().await?;
+        }
+        let tasks = basket.close();
+        drop(claiming);
+        Ok(tasks)
+    }
+}
+
+impl Queues {
+    /// Asks one partition after the other for what is ready.
+    async fn claim_from_all(
+        &self,
+        worker: &Worker,
+        basket: &Basket,
+        most: u32,
+    ) -> Result<(), QueueError> {
         let partitions = self.inner.partitions()?.len();
-        for partition in self.partitions_to_claim(&worker).await? {
+        for partition in self.partitions_to_claim(worker).await? {
             let room = most - basket.len();
             if room == 0 || basket.is_full() {
                 break;
@@ -59,19 +90,9 @@ impl Queues {
                 outcome => outcome?,
             }
         }
-        if basket.len() == 0 && !patience.is_zero() {
-            worker.add_credits(most)?;
-            // In either case what has come will be seen.
-            let _ = tokio::time::timeout(patience, basket.filled.notified()).await;
-            worker.leave().await?;
-        }
-        let tasks = basket.close();
-        drop(claiming);
-        Ok(tasks)
+        Ok(())
     }
-}
 
-impl Queues {
     /// The partitions that run, in the order in which a claim asks them: where the queues have tasks of
     /// several priorities, those whose next task goes first before others, else each claim another one first.
     async fn partitions_to_claim(&self, worker: &Worker) -> Result<Vec<usize>, QueueError> {

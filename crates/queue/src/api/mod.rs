@@ -39,6 +39,7 @@ use crate::metrics::Metrics;
 use crate::model::{QueueSettings, SHARD_BITS};
 use crate::worker::limits::Limits;
 use crate::worker::partition::Shared;
+use crate::worker::precedence::SharedRanks;
 use crate::worker::shelf::Shelf;
 use crate::worker::turn::Turn;
 use session::WorkSession;
@@ -165,6 +166,8 @@ pub(crate) struct Inner {
     pub metrics: Arc<Metrics>,
     /// Limits that hold over all partitions.
     pub limits: Arc<Limits>,
+    /// Ranks of the next tasks of queues with several priorities.
+    pub ranks: Arc<SharedRanks>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub queues: RwLock<Directory>,
     /// Which partition has a schedule, by tenant and name.
@@ -193,6 +196,7 @@ impl Queues {
         } else {
             options.destinations
         };
+        let ranks = SharedRanks::new(options.config.priority_wait_max.0);
         Self {
             inner: Arc::new(Inner {
                 config: options.config,
@@ -202,6 +206,7 @@ impl Queues {
                 destinations,
                 partitions: Arc::default(),
                 limits: Arc::default(),
+                ranks: Arc::new(ranks),
                 metrics: Arc::new(Metrics::register(registry)),
                 threads: Mutex::default(),
                 queues: RwLock::default(),

@@ -12,15 +12,13 @@ use super::sink::ProduceSink;
 use super::submit::{EnqueueBatch, Grouping, Item, Submission};
 use super::{QueueHandle, Queues};
 use crate::core::lanes::PRIORITIES;
+pub use crate::core::lanes::PRIORITY_DEFAULT;
 use crate::core::wheel::TIME_MAX_MS;
 use crate::error::QueueError;
 use crate::model::{RetryPolicy, SHARD_BITS, TaskId, TaskOptions};
 use crate::store::content::{self, Content, Private, check_json};
 
 pub use crate::store::content::Format;
-
-/// The priority of a task that names none.
-pub const PRIORITY_DEFAULT: u8 = 5;
 
 /// Bytes that are handed to a partition at once, unless a single task has more.
 const PART_BYTES_MAX: usize = 2 << 20;

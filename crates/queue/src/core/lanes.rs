@@ -12,6 +12,9 @@ use super::wheel::Links;
 /// Priorities are 0 to 9.
 pub const PRIORITIES: usize = 10;
 
+/// The priority of a task whose maker names none.
+pub const PRIORITY_DEFAULT: u8 = 5;
+
 /// One ordering key of one queue, while tasks with it have not ended.
 #[derive(Clone, Debug)]
 pub struct Flow {
@@ -160,6 +163,11 @@ impl Rings {
         if self.ends[priority].next == NOWHERE {
             self.occupied &= !(1 << priority);
         }
+    }
+
+    /// Whether tasks of another priority than the usual one are ready.
+    pub fn has_priorities(&self) -> bool {
+        self.occupied & !(1 << PRIORITY_DEFAULT) != 0
     }
 
     /// The lane whose turn it is: of the highest priority, where each `aging_ms` that the first task of

@@ -1,14 +1,14 @@
 //! Which worker gets which queue's tasks.
 
+mod push;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use egret_log::{LogError, LogReader};
-
-use super::deliver::{Budget, Pushed, lease, push};
 use super::limits::{Limits, is_limited};
+use super::precedence::{Allowance, PartitionSet, Precedence, SharedRanks};
 use super::turn::Turn;
 use crate::api::session::{Room, WorkSession};
 use crate::core::command::{Command, Defer, Held};
@@ -32,6 +32,7 @@ pub(crate) struct Dispatcher {
     /// Which partition this is.
     partition: usize,
     limits: Arc<Limits>,
+    precedence: Precedence,
     /// Queues that have limits, as of their last turn.
     limited: BTreeSet<u32>,
     /// When to look at queues again that had no permit, in Unix milliseconds.
@@ -75,10 +76,11 @@ impl Hasher for TokenHasher {
 }
 
 impl Dispatcher {
-    pub fn new(partition: usize, limits: Arc<Limits>) -> Self {
+    pub fn new(partition: usize, limits: Arc<Limits>, ranks: Arc<SharedRanks>) -> Self {
         Self {
             partition,
             limits,
+            precedence: Precedence::new(partition, ranks),
             limited: BTreeSet::new(),
             again: BTreeSet::new(),
             sessions: BTreeMap::new(),
@@ -262,6 +264,21 @@ impl Dispatcher {
         freed
     }
 
+    /// Notes ranks that have risen: see [`Precedence::note_rises`].
+    pub fn note_rises(&mut self, state: &State) {
+        self.precedence.note_rises(state);
+    }
+
+    /// Notes ranks that have fallen: see [`Precedence::note_falls`].
+    pub fn note_falls(&mut self, state: &State) -> Vec<(PartitionSet, u32)> {
+        self.precedence.note_falls(state)
+    }
+
+    /// Nothing can be handed out for now: no other partition yields to this one.
+    pub fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
+        self.precedence.withdraw()
+    }
+
     /// There will be no more for anybody.
     pub fn end(&mut self, error: &QueueError) {
         let waiting = std::mem::take(&mut self.sessions).into_values().flatten();
@@ -329,11 +346,22 @@ impl Dispatcher {
         let ready = row.lists[TaskState::Ready as usize].len;
         let wanted = u32::try_from(ready).unwrap_or(u32::MAX).min(most);
         let settings = is_limited(&row.settings).then(|| row.settings.clone());
+        self.precedence.track(queue, turn.state);
         let Some(sessions) = self.sessions.get_mut(&queue) else {
             return false;
         };
         let Some(session) = sessions.front().cloned() else {
             return false;
+        };
+        let rank_min = match self
+            .precedence
+            .allowance(queue, turn.now.as_millis_unsigned())
+        {
+            Allowance::AtLeast(rank) => rank,
+            Allowance::Nothing { until_ms } => {
+                self.again.insert((until_ms, queue));
+                return false;
+            }
         };
         let room = session.take_credits(wanted);
         if room.credits == 0 {
@@ -351,7 +379,7 @@ impl Dispatcher {
         }
         let begin = claimed.len();
         let lease_ms = session.lease_ms(queue);
-        let count = turn.claim(queue, &session.worker, permits, lease_ms, claimed);
+        let count = turn.claim(queue, &session.worker, permits, lease_ms, rank_min, claimed);
         self.give_back(&session, &room, room.credits - count);
         if self.limited.contains(&queue) {
             self.limits.give_back(queue, permits - count);
@@ -395,81 +423,6 @@ impl Dispatcher {
             self.again.insert((at_ms, queue));
         }
         permits.count
-    }
-}
-
-impl Dispatcher {
-    /// Pushes committed claims to their workers. Of a worker that can take no more the rest waits until
-    /// it can; what it must not wait for is given back. Tasks that are far away, for which nothing more may
-    /// be fetched in this turn, wait for the next.
-    pub fn deliver(
-        &mut self,
-        state: &State,
-        reader: &impl LogReader,
-        pushes: &mut Vec<Push>,
-        claimed: &[Claimed],
-    ) {
-        let budget = Budget::new(reader);
-        let mut stuck = None;
-        for Push {
-            session,
-            claimed: range,
-        } in pushes.drain(..)
-        {
-            let claimed = &claimed[range];
-            let before = self
-                .late
-                .iter_mut()
-                .find(|(one, _)| Arc::ptr_eq(one, &session));
-            if let Some((_, waiting)) = before {
-                waiting.extend(claimed);
-                continue;
-            }
-            let pushed = match session.alone || !budget.is_spent(reader) {
-                true => push(state, reader, &session, claimed, &budget),
-                false => Pushed::default(),
-            };
-            stuck = stuck.or(pushed.stuck);
-            let left = &claimed[pushed.count..];
-            if session.alone {
-                session.sink.not_taken(&mut left.iter().map(lease));
-            } else if !left.is_empty() {
-                self.late.push((session, left.iter().copied().collect()));
-            }
-        }
-        let stuck = stuck.or(self.deliver_late(state, reader));
-        if let Some(error) = &stuck
-            && !self.is_stuck
-        {
-            tracing::error!(%error, "contents of tasks cannot be read at present: it is tried again");
-        }
-        self.is_stuck = stuck.is_some();
-    }
-
-    /// Returns why a content could not be read, where one could not.
-    fn deliver_late(&mut self, state: &State, reader: &impl LogReader) -> Option<LogError> {
-        let mut stuck = None;
-        let budget = Budget::new(reader);
-        self.cut_short = false;
-        let mut served = 0;
-        for (session, waiting) in &mut self.late {
-            if served > 0 && budget.is_spent(reader) {
-                self.cut_short = true;
-                break;
-            }
-            served += 1;
-            let waiting_now = waiting.make_contiguous();
-            let pushed = push(state, reader, session, waiting_now, &budget);
-            waiting.drain(..pushed.count);
-            // What cannot be read is tried again when something else is to be done.
-            self.cut_short |=
-                !waiting.is_empty() && pushed.stuck.is_none() && !session.sink.is_full();
-            stuck = stuck.or(pushed.stuck);
-        }
-        // The next turn goes on where this one stopped.
-        self.late.rotate_left(served);
-        self.late.retain(|(_, waiting)| !waiting.is_empty());
-        stuck
     }
 }
 

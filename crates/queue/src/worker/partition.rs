@@ -7,6 +7,7 @@
 pub mod driven;
 mod intake;
 mod items;
+mod refuse;
 mod shared;
 mod step;
 
@@ -352,6 +353,9 @@ impl<L: Log + 'static> Partition<L> {
                     tracing::warn!(%error, place = self.place, "the queue's log takes nothing; it is asked again");
                 }
                 self.held_back = Some(error);
+                for (partitions, queue) in self.dispatcher.withdraw() {
+                    self.post.consider_in(&partitions, queue);
+                }
                 self.retry_at = Instant::now() + RETRY_PAUSE;
                 return Ok(());
             }
@@ -399,6 +403,7 @@ impl<L: Log + 'static> Partition<L> {
 
     /// Tells everybody what the turn has done, now that it is committed.
     fn tell(&mut self) {
+        self.dispatcher.note_rises(&self.state);
         for told in self.told.drain(..) {
             match told {
                 Told::Produced(sink, outcomes) => sink.outcomes(&outcomes),
@@ -432,47 +437,12 @@ impl<L: Log + 'static> Partition<L> {
         for (partition, queue) in self.dispatcher.note_leased(&self.state) {
             self.post.consider(partition, queue);
         }
+        for (partitions, queue) in self.dispatcher.note_falls(&self.state) {
+            self.post.consider_in(&partitions, queue);
+        }
         for (partition, session) in self.dispatcher.take_roomy() {
             self.post.has_room(partition, session);
         }
-    }
-
-    fn refuse_told(&mut self, error: &QueueError) {
-        for answer in self.last.drain(..) {
-            answer(Err(error.clone()));
-        }
-        for told in self.told.drain(..) {
-            match told {
-                Told::Produced(sink, mut outcomes) => {
-                    for (_, outcome) in &mut outcomes {
-                        *outcome = Err(error.clone());
-                    }
-                    sink.outcomes(&outcomes);
-                }
-                Told::Reported(sink, mut outcomes) => {
-                    for (_, outcome) in &mut outcomes {
-                        *outcome = Err(error.clone());
-                    }
-                    sink.reported(&outcomes);
-                }
-                Told::Asked(answer) => answer(Err(error.clone())),
-            }
-        }
-    }
-
-    fn refuse_all(&mut self, error: &QueueError) {
-        while let Some(submission) = self.waiting.pop() {
-            match submission {
-                Submission::Enqueue(batch) => batch.refuse(error),
-                Submission::Report(batch) => batch.refuse(error),
-                Submission::Detach(_, Some(answer)) | Submission::Once(_, answer) => {
-                    answer(Err(error.clone()));
-                }
-                // Whoever asked sees that their answer was dropped.
-                _ => {}
-            }
-        }
-        self.dispatcher.end(error);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::partition::Shared;
+use super::precedence::PartitionSet;
 use super::turn::Turn;
 use crate::api::session::WorkSession;
 use crate::api::submit::{Answer, Submission};
@@ -54,6 +55,23 @@ impl Post {
             let _ = peers[partition]
                 .inbox
                 .push_always(Submission::Consider(queue));
+        }
+    }
+
+    /// Has partitions consider a queue: they need not yield to this one any more.
+    pub fn consider_in(&self, partitions: &PartitionSet, queue: u32) {
+        match partitions {
+            PartitionSet::These(partitions) => {
+                for partition in partitions {
+                    self.consider(*partition, queue);
+                }
+            }
+            PartitionSet::Others(one) => {
+                let count = self.peers.get().map_or(0, Vec::len);
+                for partition in (0..count).filter(|partition| partition != one) {
+                    self.consider(partition, queue);
+                }
+            }
         }
     }
 

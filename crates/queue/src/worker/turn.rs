@@ -116,11 +116,13 @@ impl Turn<'_> {
         worker: &str,
         count: u32,
         lease_ms: u64,
+        rank_min: i64,
         claimed: &mut Vec<Claimed>,
     ) -> u32 {
         self.seq();
         let before = claimed.len();
-        self.state.claim(queue, worker, count, lease_ms, claimed);
+        self.state
+            .claim_ranked(queue, worker, count, lease_ms, rank_min, claimed);
         let count = (claimed.len() - before) as u32;
         if count > 0 {
             self.write(&Command::Claim {

@@ -224,3 +224,43 @@ async fn claims_take_the_highest_priority_of_all_partitions() {
         home.stop().await;
     }
 }
+
+#[tokio::test]
+async fn workers_get_the_highest_priority_of_all_partitions() {
+    for (partitions, credits) in [(1, 1), (2, 1), (4, 1), (4, 40)] {
+        let home = crate::home::Home::new(egret_queue::QueueConfig {
+            partitions,
+            // However slow the machine is, no partition goes ahead of another.
+            priority_wait_max: egret_base::settings::Span::secs(3_600),
+            ..crate::home::config()
+        })
+        .await;
+        let settings = egret_queue::SettingsChange {
+            aging_ms: Some(0),
+            ..egret_queue::SettingsChange::default()
+        };
+        home.make("q", settings).await;
+        let mut priorities = std::collections::HashMap::new();
+        for number in 0..40 {
+            let priority = [0, 9, 3, 7][number % 4];
+            let task = egret_queue::NewTask {
+                priority: Some(priority),
+                ..egret_queue::NewTask::default()
+            };
+            priorities.insert(home.enqueue_one("q", task).await, priority);
+        }
+        let worker = home.worker("q", credits).await;
+        let mut order = Vec::new();
+        for _ in 0..40 {
+            let (id, lease, _) = worker.task().await;
+            order.push(priorities[&id]);
+            worker.complete(lease, "").await;
+        }
+        let expected = [9, 7, 3, 0].map(|priority| [priority; 10]).concat();
+        assert_eq!(
+            order, expected,
+            "{partitions} partitions, {credits} credits"
+        );
+        home.stop().await;
+    }
+}

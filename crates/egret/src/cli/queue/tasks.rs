@@ -18,7 +18,7 @@ pub struct Produced {
     /// The payload is bytes, whatever it looks like
     #[arg(long)]
     pub bytes: bool,
-    /// 0 to 9; 9 goes first, in each partition by itself [default: 5]
+    /// 0 to 9; 9 goes first [default: 5]
     #[arg(long, value_name = "PRIORITY")]
     pub priority: Option<u32>,
     /// Tasks with the same key go one at a time, those of one priority in the order in which they were

@@ -77,6 +77,19 @@ impl State {
         lease_ms: u64,
         claimed: &mut Vec<Claimed>,
     ) {
+        self.claim_ranked(queue, worker, count, lease_ms, i64::MIN, claimed);
+    }
+
+    /// The same with tasks of at least this rank only.
+    pub fn claim_ranked(
+        &mut self,
+        queue: u32,
+        worker: &str,
+        count: u32,
+        lease_ms: u64,
+        rank_min: i64,
+        claimed: &mut Vec<Claimed>,
+    ) {
         let before = claimed.len();
         // A claim that gets nothing is not logged, so it must not leave a trace, not even a name.
         if self.turn_of(queue).is_none() {
@@ -87,6 +100,9 @@ impl State {
             let Some(lane) = self.turn_of(queue) else {
                 break;
             };
+            if rank_min > i64::MIN && self.next_rank(queue) < Some(rank_min) {
+                break;
+            }
             let place = self.take_turn(queue, lane);
             claimed.push(self.lease(place, worker, lease_ms));
         }

@@ -23,9 +23,10 @@ impl State {
         self.queues.iter().filter(|(_, queue)| !queue.deleted)
     }
 
-    /// How early the next task of a queue goes among those of other partitions: by priority, and where it
-    /// ages by that. `None` when nothing may be handed out.
-    pub fn next_rank(&self, queue: u32) -> Option<u64> {
+    /// The rank of the next task of a queue, to be compared with those of other partitions: its priority,
+    /// and one more for each `aging_ms` that it has waited, as of a fixed time. `None` when nothing may be
+    /// handed out.
+    pub fn next_rank(&self, queue: u32) -> Option<i64> {
         let row = self.queues.get(queue)?;
         if row.paused || row.deleted {
             return None;
@@ -35,13 +36,10 @@ impl State {
             .rings
             .front(&self.lanes, &self.entries, aging_ms, self.now_ms)?;
         let first = self.entries.get(self.lanes.get(lane).head);
-        let priority = u64::from(first.priority);
+        let priority = i64::from(first.priority);
         Some(match aging_ms {
             0 => priority,
-            _ => {
-                let waited = self.now_ms.saturating_sub(first.at_ms);
-                priority.saturating_mul(aging_ms).saturating_add(waited)
-            }
+            _ => priority.saturating_sub_unsigned(first.at_ms.div_ceil(aging_ms)),
         })
     }
 

@@ -85,7 +85,7 @@ impl Driven {
                 log,
                 clock,
                 entropy,
-                dispatcher: Dispatcher::new(0, Arc::default()),
+                dispatcher: Dispatcher::new(0, Arc::default(), Arc::default()),
                 metrics: Arc::new(Metrics::register(&mut Registry::default())),
                 post: Post::new(peers, 0),
                 partition: 0,

@@ -156,7 +156,7 @@ pub(super) struct TaskRequest<'a> {
     #[serde(default, deserialize_with = "base64")]
     #[schema(value_type = Option<String>)]
     payload_base64: Option<Vec<u8>>,
-    /// 0 to 9; 9 goes first, in each partition by itself.
+    /// 0 to 9; 9 goes first.
     #[schema(maximum = 9, default = 5)]
     priority: Option<u32>,
     /// Tasks with the same key are worked on one at a time (`key_concurrency` of the queue), a higher

@@ -1,0 +1,83 @@
+//! Pushing committed claims to their workers, in the turn or later.
+
+use std::sync::Arc;
+
+use egret_log::{LogError, LogReader};
+
+use super::{Claimed, Dispatcher, Push, State};
+use crate::worker::deliver::{Budget, Pushed, lease, push};
+
+impl Dispatcher {
+    /// Pushes committed claims to their workers. Of a worker that can take no more the rest waits until
+    /// it can; what it must not wait for is given back. Tasks that are far away, for which nothing more may
+    /// be fetched in this turn, wait for the next.
+    pub fn deliver(
+        &mut self,
+        state: &State,
+        reader: &impl LogReader,
+        pushes: &mut Vec<Push>,
+        claimed: &[Claimed],
+    ) {
+        let budget = Budget::new(reader);
+        let mut stuck = None;
+        for Push {
+            session,
+            claimed: range,
+        } in pushes.drain(..)
+        {
+            let claimed = &claimed[range];
+            let before = self
+                .late
+                .iter_mut()
+                .find(|(one, _)| Arc::ptr_eq(one, &session));
+            if let Some((_, waiting)) = before {
+                waiting.extend(claimed);
+                continue;
+            }
+            let pushed = match session.alone || !budget.is_spent(reader) {
+                true => push(state, reader, &session, claimed, &budget),
+                false => Pushed::default(),
+            };
+            stuck = stuck.or(pushed.stuck);
+            let left = &claimed[pushed.count..];
+            if session.alone {
+                session.sink.not_taken(&mut left.iter().map(lease));
+            } else if !left.is_empty() {
+                self.late.push((session, left.iter().copied().collect()));
+            }
+        }
+        let stuck = stuck.or(self.deliver_late(state, reader));
+        if let Some(error) = &stuck
+            && !self.is_stuck
+        {
+            tracing::error!(%error, "contents of tasks cannot be read at present: it is tried again");
+        }
+        self.is_stuck = stuck.is_some();
+    }
+
+    /// Returns why a content could not be read, where one could not.
+    fn deliver_late(&mut self, state: &State, reader: &impl LogReader) -> Option<LogError> {
+        let mut stuck = None;
+        let budget = Budget::new(reader);
+        self.cut_short = false;
+        let mut served = 0;
+        for (session, waiting) in &mut self.late {
+            if served > 0 && budget.is_spent(reader) {
+                self.cut_short = true;
+                break;
+            }
+            served += 1;
+            let waiting_now = waiting.make_contiguous();
+            let pushed = push(state, reader, session, waiting_now, &budget);
+            waiting.drain(..pushed.count);
+            // What cannot be read is tried again when something else is to be done.
+            self.cut_short |=
+                !waiting.is_empty() && pushed.stuck.is_none() && !session.sink.is_full();
+            stuck = stuck.or(pushed.stuck);
+        }
+        // The next turn goes on where this one stopped.
+        self.late.rotate_left(served);
+        self.late.retain(|(_, waiting)| !waiting.is_empty());
+        stuck
+    }
+}

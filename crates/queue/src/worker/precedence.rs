@@ -1,0 +1,218 @@
+//! Precedence: which partition hands out next of a queue whose tasks have several priorities.
+//!
+//! A partition orders its own tasks only. For the order to hold over all of them, each notes the rank of
+//! its next task, and hands out a task only while no other partition's next task ranks higher. A
+//! partition that yields looks again when a higher rank elsewhere falls, and after
+//! `queue.priority_wait_max` hands out all the same: one that makes no progress delays the others by no
+//! more than that.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::api::lock;
+use crate::core::state::State;
+
+/// The next tasks of one queue.
+#[derive(Debug, Default)]
+struct Heads {
+    /// Their ranks by partition.
+    ranks: BTreeMap<usize, i64>,
+    /// Partitions that yield.
+    yielding: BTreeSet<usize>,
+}
+
+/// The next tasks of all queues with several priorities, shared by the partitions.
+#[derive(Debug, Default)]
+pub(crate) struct SharedRanks {
+    queues: Mutex<HashMap<u32, Heads>>,
+    /// Their number: most servers have none, and look no further.
+    count: AtomicUsize,
+    /// The longest that a partition yields.
+    wait_max_ms: u64,
+}
+
+impl SharedRanks {
+    /// Ranks of no queue yet; a partition yields for up to `wait_max_ms`.
+    pub fn new(wait_max_ms: u64) -> Self {
+        Self {
+            wait_max_ms,
+            ..Self::default()
+        }
+    }
+
+    fn is_known(&self, queue: u32) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && lock(&self.queues).contains_key(&queue)
+    }
+
+    /// Begins to compare the partitions of a queue. Returns whether they were not compared before.
+    fn begin(&self, queue: u32) -> bool {
+        let mut queues = lock(&self.queues);
+        let is_new = !queues.contains_key(&queue);
+        queues.entry(queue).or_default();
+        self.count.store(queues.len(), Ordering::Release);
+        is_new
+    }
+
+    /// Notes the rank of a partition's next task. Returns the partitions that may have to yield no more.
+    fn note(&self, queue: u32, partition: usize, rank: Option<i64>) -> BTreeSet<usize> {
+        let mut queues = lock(&self.queues);
+        let Some(heads) = queues.get_mut(&queue) else {
+            return BTreeSet::new();
+        };
+        let before = match rank {
+            Some(rank) => heads.ranks.insert(partition, rank),
+            None => heads.ranks.remove(&partition),
+        };
+        let has_fallen = before > rank;
+        let yielding = if has_fallen {
+            std::mem::take(&mut heads.yielding)
+        } else {
+            BTreeSet::new()
+        };
+        if heads.ranks.is_empty() {
+            queues.remove(&queue);
+            self.count.store(queues.len(), Ordering::Release);
+        }
+        yielding
+    }
+
+    /// The highest rank in other partitions; where it is higher than `rank`, the partition yields.
+    fn compare(&self, queue: u32, partition: usize, rank: i64) -> Option<i64> {
+        let mut queues = lock(&self.queues);
+        let heads = queues.get_mut(&queue)?;
+        let others = heads.ranks.iter().filter(|(other, _)| **other != partition);
+        let highest = others.map(|(_, rank)| *rank).max();
+        if highest > Some(rank) {
+            heads.yielding.insert(partition);
+        }
+        highest
+    }
+}
+
+/// What a partition may hand out of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allowance {
+    /// Tasks of this rank and above.
+    AtLeast(i64),
+    /// Nothing until this time, in Unix milliseconds.
+    Nothing { until_ms: u64 },
+}
+
+/// One partition's part in it.
+pub(super) struct Precedence {
+    partition: usize,
+    shared: Arc<SharedRanks>,
+    /// The ranks as last noted, by queue.
+    noted: BTreeMap<u32, i64>,
+    /// Since when the partition yields, by queue, in Unix milliseconds.
+    yielding: BTreeMap<u32, u64>,
+    /// Queues that all partitions are to consider.
+    begun: Vec<u32>,
+}
+
+impl Precedence {
+    pub fn new(partition: usize, shared: Arc<SharedRanks>) -> Self {
+        Self {
+            partition,
+            shared,
+            noted: BTreeMap::new(),
+            yielding: BTreeMap::new(),
+            begun: Vec::new(),
+        }
+    }
+
+    /// Takes part for a queue that has tasks of several priorities, here or in another partition.
+    pub fn track(&mut self, queue: u32, state: &State) {
+        let row = state.queue_with(queue);
+        let has_priorities = row.is_some_and(|row| row.rings.has_priorities());
+        if has_priorities && state.next_rank(queue).is_some() && self.shared.begin(queue) {
+            self.begun.push(queue);
+        }
+        if has_priorities || self.shared.is_known(queue) {
+            self.note_rise(queue, state);
+        }
+    }
+
+    /// What may be handed out of a queue at this time.
+    pub fn allowance(&mut self, queue: u32, now_ms: u64) -> Allowance {
+        let Some(rank) = self.noted.get(&queue).copied() else {
+            return Allowance::AtLeast(i64::MIN);
+        };
+        let highest = self.shared.compare(queue, self.partition, rank);
+        let highest = highest.unwrap_or(i64::MIN);
+        if highest <= rank {
+            self.yielding.remove(&queue);
+            return Allowance::AtLeast(highest);
+        }
+        let since_ms = *self.yielding.entry(queue).or_insert(now_ms);
+        let until_ms = since_ms.saturating_add(self.shared.wait_max_ms);
+        if now_ms < until_ms {
+            return Allowance::Nothing { until_ms };
+        }
+        self.yielding.remove(&queue);
+        Allowance::AtLeast(rank)
+    }
+
+    /// Notes ranks that have risen: before a new task is acknowledged, so that none of lower rank that is
+    /// handed out later goes before it.
+    pub fn note_rises(&mut self, state: &State) {
+        let queues: Vec<u32> = self.noted.keys().copied().collect();
+        for queue in queues {
+            self.note_rise(queue, state);
+        }
+    }
+
+    fn note_rise(&mut self, queue: u32, state: &State) {
+        let rank = state.next_rank(queue);
+        if let Some(rank) = rank.filter(|rank| self.noted.get(&queue).is_none_or(|was| was < rank))
+        {
+            self.noted.insert(queue, rank);
+            self.shared.note(queue, self.partition, Some(rank));
+        }
+    }
+
+    /// Notes ranks that have fallen: after the tasks of higher rank are handed over. Returns the partitions
+    /// that are to consider a queue.
+    pub fn note_falls(&mut self, state: &State) -> Vec<(PartitionSet, u32)> {
+        let mut freed = Vec::new();
+        self.noted.retain(|queue, noted| {
+            let rank = state.next_rank(*queue);
+            if rank != Some(*noted) {
+                let yielding = self.shared.note(*queue, self.partition, rank);
+                if !yielding.is_empty() {
+                    freed.push((PartitionSet::These(yielding), *queue));
+                }
+            }
+            *noted = rank.unwrap_or(*noted);
+            rank.is_some()
+        });
+        let begun = self.begun.drain(..);
+        freed.extend(begun.map(|queue| (PartitionSet::Others(self.partition), queue)));
+        freed
+    }
+
+    /// Withdraws every rank: the partition hands nothing out. Returns the partitions that are to consider a
+    /// queue.
+    pub fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
+        let noted = std::mem::take(&mut self.noted).into_keys();
+        noted
+            .map(|queue| {
+                let yielding = self.shared.note(queue, self.partition, None);
+                (PartitionSet::These(yielding), queue)
+            })
+            .collect()
+    }
+}
+
+/// Some partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PartitionSet {
+    /// These.
+    These(BTreeSet<usize>),
+    /// All but this one.
+    Others(usize),
+}
+
+#[cfg(test)]
+mod tests;
