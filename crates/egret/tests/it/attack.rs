@@ -7,5 +7,6 @@ mod local_user;
 mod outgoing;
 mod queue;
 mod rights;
+mod routes;
 mod storage;
 mod tokens;

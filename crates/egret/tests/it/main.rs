@@ -19,6 +19,7 @@ mod pools;
 mod published;
 mod queue;
 mod queue_clients;
+mod queue_crash;
 mod reload;
 mod series;
 mod series_admin;

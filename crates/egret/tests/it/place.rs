@@ -1,11 +1,14 @@
 //! A running Egret for a test: its directory, its ports, and who runs it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
 use egret_postgres::test_support::{Guardian, free_port, test_directory};
@@ -35,13 +38,55 @@ pub struct Place {
     /// Settings beyond the usual, by variable.
     pub variables: Vec<(&'static str, String)>,
     _guardian: Guardian,
+    _watch: Watch,
+}
+
+/// How long one test may take. One that takes longer hangs, whatever it waits for.
+const TEST_MAX: Duration = Duration::from_secs(900);
+
+/// The tests that run, by number, with their deadlines.
+static RUNNING: Mutex<BTreeMap<u64, (String, Instant)>> = Mutex::new(BTreeMap::new());
+
+/// Ends all tests when one of them hangs, and names it: a run that ends by its runner's limit names none.
+struct Watch(u64);
+
+impl Watch {
+    fn begin() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        static WATCHING: Once = Once::new();
+        WATCHING.call_once(|| drop(std::thread::spawn(Self::watch)));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = std::thread::current().name().unwrap_or("?").to_owned();
+        let deadline = Instant::now() + TEST_MAX;
+        RUNNING.lock().unwrap().insert(number, (name, deadline));
+        Self(number)
+    }
+
+    fn watch() {
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let running = RUNNING.lock().unwrap();
+            let late = running.values().find(|(_, until)| *until < Instant::now());
+            if let Some((name, _)) = late {
+                // Past the capture of the tests' output.
+                let _ = writeln!(std::io::stderr(), "test {name} has hung for {TEST_MAX:?}");
+                std::process::exit(101);
+            }
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        RUNNING.lock().unwrap().remove(&self.0);
+    }
 }
 
 /// A running `egret serve`, `egret demo` or other command.
 pub struct Server {
     child: Child,
     /// The lines of its standard output, each with its end.
-    lines: Receiver<String>,
+    lines: Mutex<Receiver<String>>,
 }
 
 impl Place {
@@ -57,6 +102,7 @@ impl Place {
             variables: Vec::new(),
             directory,
             _guardian: guardian,
+            _watch: Watch::begin(),
         }
     }
 
@@ -269,12 +315,13 @@ impl Server {
                 }
             }
         });
+        let lines = Mutex::new(lines);
         Self { child, lines }
     }
 
     /// The next line of its output; `None` at the end.
     fn line(&mut self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.get_mut().unwrap().recv_timeout(PATIENCE) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => self.give_up("prints nothing"),

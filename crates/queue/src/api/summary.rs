@@ -71,21 +71,15 @@ impl Queues {
         let Ok(partitions) = self.inner.partitions() else {
             return Readiness::NotReady("starting".to_owned());
         };
-        let stopped = partitions.iter().filter(|one| one.inbox.is_closed());
-        let failed: Vec<String> = self.inner.failed().iter().map(usize::to_string).collect();
-        let failure = partitions.iter().find_map(|one| one.failure.get());
-        match (stopped.count(), failure) {
-            (0, _) => Readiness::Ready,
-            (stopped, Some(failure)) => Readiness::NotReady(format!(
-                "{stopped} of {} partitions have stopped until Egret starts again, the others go on: partition {}: {failure}",
-                partitions.len(),
-                failed.join(", "),
-            )),
-            (stopped, None) => Readiness::NotReady(format!(
-                "{stopped} of {} partitions have stopped",
-                partitions.len()
-            )),
+        // While some run, the others are listed as failed parts.
+        if partitions.iter().any(|one| !one.inbox.is_closed()) {
+            return Readiness::Ready;
         }
+        let failure = partitions.iter().find_map(|one| one.failure.get());
+        Readiness::NotReady(match failure {
+            Some(failure) => format!("no partition runs: {failure}"),
+            None => "no partition runs".to_owned(),
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use egret_base::Coded;
-use egret_base::lifecycle::{Readiness, Service};
+use egret_base::lifecycle::Service;
 use egret_queue::model::TaskState;
 use egret_queue::{Detail, NewTask, SettingsChange, WorkSpec};
 
@@ -22,7 +22,7 @@ async fn the_other_partitions_are_listed_claimed_from_and_enqueued_to() {
     let left: BTreeSet<_> = ids.iter().copied().filter(healthy).collect();
     assert!(!left.is_empty() && left.len() < ids.len());
     egret_queue::testing::end_by_a_panic(&home.queues, 0);
-    while home.queues.ready() == Readiness::Ready {
+    while home.queues.failed_parts().is_empty() {
         tokio::task::yield_now().await;
     }
     let page = home.queues.tasks(TENANT, "q", None, "", 100, "").await;
@@ -86,7 +86,7 @@ async fn queues_are_not_changed_while_a_partition_has_failed() {
     let home = Home::new(config()).await;
     home.make("q", SettingsChange::default()).await;
     egret_queue::testing::end_by_a_panic(&home.queues, 1);
-    while home.queues.ready() == Readiness::Ready {
+    while home.queues.failed_parts().is_empty() {
         tokio::task::yield_now().await;
     }
     let change = SettingsChange {

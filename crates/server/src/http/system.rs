@@ -43,7 +43,7 @@ struct Health {
 /// Whether the program can do its work, by service.
 #[derive(Serialize, ToSchema)]
 struct ReadyState {
-    /// Whether every service is ready.
+    /// Whether every service takes requests, though pieces of one may have failed.
     ready: bool,
     /// The services in the order of their start.
     services: Vec<ServiceState>,
@@ -178,13 +178,16 @@ async fn healthz() -> Json<Health> {
 /// The gRPC service `grpc.health.v1.Health` on the same port tells the same. Takes no token.
 #[utoipa::path(get, path = "/readyz", operation_id = "getReadiness", tag = "system", security(()),
     responses(
-        (status = 200, description = "Everything is ready.", body = ReadyState),
-        (status = 503, description = "Something is not ready; its reason says why.", body = ReadyState),
+        (status = 200, description = "Every service takes requests; `failed` lists pieces of them that do not.", body = ReadyState),
+        (status = 503, description = "A service is not ready; its reason says why.", body = ReadyState),
     ))]
 async fn readyz(State(doors): State<Arc<Doors>>) -> Response {
     let services = service_states(&doors);
     let failed = failed_states(&doors);
-    let ready = failed.is_empty() && services.iter().all(|service| service.ready);
+    // One failed partition, shard or block must not take all others out of service.
+    let is_whole_service = |failed: &FailedState| !failed.part.contains('/');
+    let ready =
+        services.iter().all(|service| service.ready) && !failed.iter().any(is_whole_service);
     let report = Json(ReadyState {
         ready,
         services,

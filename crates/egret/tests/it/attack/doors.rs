@@ -182,6 +182,69 @@ fn slow_bodies_of_one_token_keep_nobody_else_out() {
     server.stop(Signal::TERM);
 }
 
+/// The most memory that a process has had, in bytes.
+fn resident_bytes_max(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kib = line.unwrap().split_whitespace().nth(1).unwrap();
+    kib.parse::<u64>().unwrap() * 1_024
+}
+
+/// A body of gzip that becomes `size` times a comment of Influx's line protocol.
+fn gzip_bomb(size: usize) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    let line = [b"#".as_slice(), &[b' '; 1_022], b"\n"].concat();
+    for _ in 0..size / line.len() {
+        encoder.write_all(&line).unwrap();
+    }
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn many_compressed_bodies_at_once_take_bounded_memory() {
+    let place = Place::new("attack-compressed");
+    let server = place.start(&["serve"]);
+    let admin = place.admin_token();
+    let before = resident_bytes_max(server.pid());
+    // Each becomes as much as one request may: 24 of them are 6 GB.
+    let body = gzip_bomb(255_000_000);
+    let head = format!(
+        "POST /v1/series/influx HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {admin}\r\n\
+         content-encoding: gzip\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let statuses: Vec<String> = std::thread::scope(|scope| {
+        let send = || {
+            let mut stream = TcpStream::connect(("127.0.0.1", place.ports[0])).unwrap();
+            stream.write_all(head.as_bytes()).unwrap();
+            // A refusal may come before the body is read, and end the connection.
+            let _ = stream.write_all(&body);
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            let answer = String::from_utf8_lossy(&answer);
+            answer.split(' ').nth(1).unwrap_or("refused").to_owned()
+        };
+        let sending: Vec<_> = (0..24).map(|_| scope.spawn(send)).collect();
+        let sent = sending.into_iter().map(|sender| sender.join().unwrap());
+        sent.collect()
+    });
+    let expected = ["204", "429", "503", "refused"];
+    assert!(
+        statuses
+            .iter()
+            .all(|status| expected.contains(&status.as_str())),
+        "{statuses:?}"
+    );
+    assert!(
+        statuses.iter().any(|status| status == "204"),
+        "{statuses:?}"
+    );
+    let used = resident_bytes_max(server.pid()) - before;
+    assert!(used < 1_500_000_000, "{used} bytes, {statuses:?}");
+    assert_eq!(status_with_token(&place, "/v1/tokens", &admin), "200");
+    server.stop(Signal::TERM);
+}
+
 /// What the proxy answers first to a startup packet.
 fn first_answer(place: &Place, user: &str, database: &str) -> Vec<u8> {
     let mut body = 196_608_u32.to_be_bytes().to_vec();
