@@ -5,10 +5,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
+use egret_base::Condition;
 use egret_log::{LogError, LogReader};
 
 use super::deliver::{Budget, Pushed, lease, push};
 use super::limits::{Limits, is_limited};
+use super::part_name;
 use super::turn::Turn;
 use crate::api::session::{Room, WorkSession};
 use crate::core::command::{Command, Defer, Held};
@@ -47,7 +49,7 @@ pub(crate) struct Dispatcher {
     /// Some of them can: reading their tasks would have held up the others.
     cut_short: bool,
     /// The content of some could not be read in the last turn.
-    is_stuck: bool,
+    unreadable: Condition,
     /// Where the round of queues goes on.
     next_queue: u32,
     /// Partitions that are to be told of workers that have room again.
@@ -86,7 +88,7 @@ impl Dispatcher {
             holders: HashMap::default(),
             late: Vec::new(),
             cut_short: false,
-            is_stuck: false,
+            unreadable: Condition::new("queue_contents_unreadable", part_name(partition)),
             next_queue: 0,
             roomy: Vec::new(),
         }
@@ -438,12 +440,15 @@ impl Dispatcher {
             }
         }
         let stuck = stuck.or(self.deliver_late(state, reader));
-        if let Some(error) = &stuck
-            && !self.is_stuck
-        {
-            tracing::error!(%error, "contents of tasks cannot be read at present: it is tried again");
+        match stuck {
+            Some(error) => {
+                let message = "contents of tasks cannot be read at present; retrying";
+                self.unreadable.fail(error, message);
+            }
+            None => self
+                .unreadable
+                .recover("contents of tasks can be read again"),
         }
-        self.is_stuck = stuck.is_some();
     }
 
     /// Returns why a content could not be read, where one could not.
