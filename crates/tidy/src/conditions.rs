@@ -60,7 +60,7 @@ fn names(text: &str) -> impl Iterator<Item = (usize, Option<&str>)> {
         !before.is_some_and(|before| before.is_alphanumeric() || before == '_')
     })
     .map(|(at, maker)| {
-        let line = text[..at].lines().count().max(1);
+        let line = text[..at].matches('\n').count() + 1;
         let argument = text[at + maker.len()..].trim_start();
         let literal = argument.strip_prefix('"');
         (line, literal.and_then(|rest| rest.split('"').next()))

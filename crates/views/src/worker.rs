@@ -310,6 +310,13 @@ impl Keeping {
         }
         // One whose views are others now ends by itself.
         before.retain(|component| component.is_running);
+        self.forget(session, &records).await;
+        self.read_at = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Forgets the faults of views that are no more, and change sets whose time is over.
+    async fn forget(&self, session: &mut Session, records: &[Record]) {
         let is_there = |subject: &str| {
             records
                 .iter()
@@ -325,8 +332,6 @@ impl Keeping {
                 self.unforgotten.fail(&error, message);
             }
         }
-        self.read_at = Some(Instant::now());
-        Ok(())
     }
 
     fn failing_of(&self, records: &[Record], views: &[i64]) -> Condition {

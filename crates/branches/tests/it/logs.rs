@@ -63,9 +63,10 @@ impl<S: Subscriber> Layer<S> for Watch {
             line.message,
             line.fields
         );
-        let lines = match PROVOKED.contains(&line.message.as_str()) {
-            true => &SEEN,
-            false => &UNEXPECTED,
+        let lines = if PROVOKED.contains(&line.message.as_str()) {
+            &SEEN
+        } else {
+            &UNEXPECTED
         };
         lines.lock().unwrap().push(text);
     }

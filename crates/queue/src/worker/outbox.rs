@@ -172,9 +172,10 @@ impl Reading {
             self.tell(&reason);
             self.outbox.inner.metrics.interrupted();
             failures += 1;
-            match passes && failures <= FAILURES_PASSING {
-                true => tracing::debug!(reason, "reading an outbox was interrupted"),
-                false => unreachable.fail(&reason, "an outbox cannot be read; retrying"),
+            if passes && failures <= FAILURES_PASSING {
+                tracing::debug!(reason, "reading an outbox was interrupted");
+            } else {
+                unreachable.fail(&reason, "an outbox cannot be read; retrying");
             }
             tokio::select! {
                 _ = self.stopping.changed() => {}
