@@ -316,7 +316,7 @@ impl Keeping {
     }
 
     /// Forgets the faults of views that are no more, and change sets whose time is over.
-    async fn forget(&self, session: &mut Session, records: &[Record]) {
+    async fn forget(&self, session: &Session, records: &[Record]) {
         let is_there = |subject: &str| {
             records
                 .iter()
@@ -324,9 +324,10 @@ impl Keeping {
         };
         self.keeper.faults.retain(is_there);
         match self.keeper.forget_changes(session).await {
-            Ok(()) => self
+            Ok(true) => self
                 .unforgotten
                 .recover("old change sets are forgotten again"),
+            Ok(false) => {}
             Err(error) => {
                 let message = "change sets whose time is over are not forgotten; retrying";
                 self.unforgotten.fail(&error, message);
