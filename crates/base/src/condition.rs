@@ -3,10 +3,31 @@
 //! Whatever tries again and again would log each failed attempt. A [`Condition`] says which attempt begins the fault and
 //! which one ends it, so that each is one log line; in between the fault is in a list, which `/readyz`, `egret status`
 //! and the metric `egret_condition_active` show. The list is one for the process, as its log is.
+//!
+//! - A [`Condition`] is held by what tries again, for one subject: a partition, a file, a server.
+//! - A [`ConditionSet`] holds the faults of subjects that come and go, such as branches or rules.
+//! - [`occur`] notes a fault that single requests run into. Nothing tries it again, so its end is that it has not
+//!   occurred for [`QUIET_AFTER`].
+//!
+//! Every name is in the tables of docs/reference/conditions.md. `/v1/status` shows the subject and the latest failure to tokens
+//! with the scope `status:read`; callers without a token see names only. The list is bounded: see [`active`].
+
+mod requests;
+mod set;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use requests::{QUIET_AFTER, end_quiet, occur, occurs};
+pub use set::ConditionSet;
+
+/// Subjects of one name that [`active`] returns; further ones are one entry that counts them.
+pub const SUBJECTS_SHOWN_MAX: usize = 20;
+
+/// Bytes of a failure's text that are kept.
+const REASON_BYTES_MAX: usize = 500;
 
 /// The conditions that last at this moment, by the number of the holder.
 static ACTIVE: Mutex<BTreeMap<u64, ActiveCondition>> = Mutex::new(BTreeMap::new());
@@ -45,11 +66,11 @@ impl Condition {
     }
 
     /// Notes a failure. Returns whether the condition begins with it, which is to be logged.
-    pub fn begin(&self, reason: impl std::fmt::Display) -> bool {
+    pub fn begin(&self, reason: impl Display) -> bool {
         let active = ActiveCondition {
             name: self.name,
             subject: self.subject.clone(),
-            reason: reason.to_string(),
+            reason: shorten(reason.to_string()),
         };
         let mut list = list();
         list.insert(self.holder, active);
@@ -67,6 +88,22 @@ impl Condition {
         self.is_active.swap(false, Ordering::AcqRel)
     }
 
+    /// Notes a failure, and logs `message` as a warning where the condition begins with it.
+    pub fn fail(&self, error: impl Display, message: &str) {
+        if self.begin(&error) {
+            let Self { name, subject, .. } = self;
+            tracing::warn!(condition = name, subject, %error, "{message}");
+        }
+    }
+
+    /// Notes a success, and logs `message` where the condition ends with it.
+    pub fn recover(&self, message: &str) {
+        if self.end() {
+            let Self { name, subject, .. } = self;
+            tracing::info!(condition = name, subject, "{message}");
+        }
+    }
+
     /// Whether it holds.
     pub fn is_active(&self) -> bool {
         self.is_active.load(Ordering::Acquire)
@@ -79,13 +116,47 @@ impl Drop for Condition {
     }
 }
 
-/// The conditions that last at this moment, sorted, without repetitions.
+/// The conditions that last at this moment, sorted, without repetitions. Of each name at most [`SUBJECTS_SHOWN_MAX`]
+/// subjects are listed; the last entry then says how many more there are.
 pub fn active() -> Vec<ActiveCondition> {
-    let mut active: Vec<ActiveCondition> = list().values().cloned().collect();
-    active.sort_unstable();
-    active
-        .dedup_by(|later, earlier| later.name == earlier.name && later.subject == earlier.subject);
-    active
+    let all = all();
+    let mut shown = Vec::new();
+    for of_name in all.chunk_by(|left, right| left.name == right.name) {
+        let more = of_name.len().saturating_sub(SUBJECTS_SHOWN_MAX);
+        shown.extend(of_name.iter().take(SUBJECTS_SHOWN_MAX).cloned());
+        if more > 0 {
+            shown.push(ActiveCondition {
+                name: of_name[0].name,
+                subject: format!("{more} others"),
+                reason: "not listed one by one".to_owned(),
+            });
+        }
+    }
+    shown
+}
+
+/// How many subjects have each condition that lasts at this moment.
+pub fn counts() -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for active in all() {
+        *counts.entry(active.name).or_default() += 1;
+    }
+    counts
+}
+
+fn all() -> Vec<ActiveCondition> {
+    let mut all: Vec<ActiveCondition> = list().values().cloned().collect();
+    all.sort_unstable();
+    all.dedup_by(|later, earlier| later.name == earlier.name && later.subject == earlier.subject);
+    all
+}
+
+fn shorten(mut reason: String) -> String {
+    if reason.len() > REASON_BYTES_MAX {
+        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+        reason.push('…');
+    }
+    reason
 }
 
 fn list() -> MutexGuard<'static, BTreeMap<u64, ActiveCondition>> {
@@ -93,41 +164,4 @@ fn list() -> MutexGuard<'static, BTreeMap<u64, ActiveCondition>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reasons(name: &str) -> Vec<String> {
-        let active = active().into_iter();
-        let of_name = active.filter(|condition| condition.name == name);
-        of_name.map(|condition| condition.reason).collect()
-    }
-
-    #[test]
-    fn a_fault_begins_once_and_ends_once() {
-        let condition = Condition::new("test_once", "disk");
-        assert!(!condition.end());
-        assert!(condition.begin("full"));
-        assert!(!condition.begin("still full"));
-        assert_eq!(reasons("test_once"), ["still full"]);
-        assert!(condition.end());
-        assert!(!condition.end());
-        assert!(reasons("test_once").is_empty());
-        assert!(condition.begin("full again"));
-    }
-
-    #[test]
-    fn a_holder_that_goes_away_takes_its_fault_along() {
-        let (first, second) = (
-            Condition::new("test_drop", "a"),
-            Condition::new("test_drop", "a"),
-        );
-        first.begin("one");
-        second.begin("two");
-        // Two holders of one subject are one line of the list.
-        assert_eq!(reasons("test_drop"), ["one"]);
-        drop(first);
-        assert_eq!(reasons("test_drop"), ["two"]);
-        drop(second);
-        assert!(reasons("test_drop").is_empty());
-    }
-}
+mod tests;

@@ -18,6 +18,8 @@ pub mod rhythm;
 pub mod settings;
 pub mod signature;
 pub mod task;
+#[cfg(feature = "test-support")]
+pub mod test_support;
 mod value;
 
 pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Timestamp};

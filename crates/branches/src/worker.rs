@@ -136,8 +136,10 @@ impl Inner {
 
     async fn keep_planning(self: &Arc<Self>) {
         while !self.stopping.load(Ordering::Acquire) {
-            if let Err(error) = self.plan_once().await {
-                tracing::error!(%error, "what is due could not be planned");
+            let planning = &self.faults.planning;
+            match self.plan_once().await {
+                Ok(()) => planning.recover("what is due is planned again"),
+                Err(error) => planning.fail(&error, "what is due could not be planned"),
             }
             tokio::select! {
                 () = self.due.notified() => {}
@@ -160,10 +162,17 @@ impl Inner {
         };
         let commands = plan(&view, &self.config, self.now());
         self.close_idle_sessions(&branches);
+        let faults = &self.faults.commands;
+        faults.retain(|subject| commands.iter().any(|it| format!("{it:?}") == subject));
         stream::iter(commands)
             .for_each_concurrent(self.start_concurrency(), async |command| {
-                if let Err(error) = self.carry_out(&command).await {
-                    tracing::warn!(?command, %error, "something due was not done and is tried again");
+                let subject = format!("{command:?}");
+                match self.carry_out(&command).await {
+                    Ok(()) => faults.recover(&subject, "something due is done at last"),
+                    Err(error) => {
+                        let message = "something due was not done and is tried again";
+                        faults.fail(&subject, &error, message);
+                    }
                 }
             })
             .await;
@@ -206,8 +215,12 @@ impl Inner {
                     let Ok(building) = inner.building.try_lock() else {
                         return;
                     };
-                    if let Err(error) = inner.build_from_head(&building).await {
-                        tracing::warn!(%error, "the template was not refreshed and is tried again");
+                    let fault = &inner.faults.template;
+                    match inner.build_from_head(&building).await {
+                        Ok(_) => fault.recover("the template is refreshed again"),
+                        Err(error) => {
+                            fault.fail(&error, "the template was not refreshed and is tried again");
+                        }
                     }
                 });
             }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::{Clock, Entropy};
+use egret_base::{Clock, Condition, Entropy};
 use tokio::sync::watch;
 
 use crate::cluster;
@@ -19,7 +19,7 @@ use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use crate::provision::{self, Binaries, Wanted};
 use crate::retry::is_transient;
 use crate::superuser::socket_connection;
-use crate::supervise::Restarts;
+use crate::supervise::{Decision, Restarts};
 use crate::tuning;
 use crate::write_back::WriteBack;
 
@@ -44,6 +44,20 @@ enum State {
     Running,
     Failed(String),
     CrashLoop(String),
+}
+
+impl State {
+    /// The state of a server that has ended, until it is started again.
+    fn ended(decision: &Decision, reason: String) -> Self {
+        if !decision.crash_loop {
+            return State::Failed(reason);
+        }
+        State::CrashLoop(format!(
+            "{} ends within five minutes, next attempt after {:.1} s; the last one: {reason}",
+            decision.ends,
+            decision.wait.as_secs_f64(),
+        ))
+    }
 }
 
 /// What the supervising task is asked for.
@@ -374,15 +388,13 @@ impl Shared {
         postmaster: &Postmaster,
         layout: &Layout,
     ) -> Result<(), PostgresError> {
+        let slow = Condition::new("postgres_starting_slowly", "postgres");
         loop {
             let timeout = self.config.start_timeout.duration();
             match postmaster.ready(timeout, &layout.log_file).await {
                 Err(PostgresError::StartTimeout { waited_ms, .. }) => {
-                    tracing::warn!(
-                        pid = postmaster.pid(),
-                        waited_ms,
-                        "the embedded server is still starting"
-                    );
+                    let reason = format_args!("not ready after {waited_ms} ms");
+                    slow.fail(reason, "the embedded server is still starting");
                 }
                 Err(error) => {
                     postmaster
@@ -390,7 +402,10 @@ impl Shared {
                         .await;
                     return Err(error);
                 }
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    slow.recover("the embedded server has started");
+                    return Ok(());
+                }
             }
         }
     }
@@ -410,6 +425,7 @@ pub fn check_port(port: u16) -> Result<(), PostgresError> {
 async fn supervise(shared: &Shared) {
     let mut desired = shared.desired.subscribe();
     let mut restarts = Restarts::default();
+    let down = Condition::new("postgres_not_running", "postgres");
     loop {
         let wanted = *desired.borrow_and_update();
         match wanted {
@@ -433,6 +449,7 @@ async fn supervise(shared: &Shared) {
         let reason = match shared.launch().await {
             Ok(postmaster) => {
                 shared.state.send_replace(State::Running);
+                down.recover("the embedded server is running again");
                 let data = shared.layout().data;
                 let interval = shared.config.write_back_interval.duration();
                 let write_back = WriteBack::start(&data, interval);
@@ -458,16 +475,12 @@ async fn supervise(shared: &Shared) {
             Err(error) => egret_base::error::chain(&error),
         };
         let decision = restarts.ended(shared.clock.now());
-        tracing::error!(%reason, wait_ms = decision.wait.as_millis(), "the embedded server is not running");
-        shared.state.send_replace(if decision.crash_loop {
-            State::CrashLoop(format!(
-                "{} ends within five minutes, next attempt after {:.1} s; the last one: {reason}",
-                decision.ends,
-                decision.wait.as_secs_f64(),
-            ))
-        } else {
-            State::Failed(reason)
-        });
+        if down.begin(&reason) {
+            let (condition, subject) = ("postgres_not_running", "postgres");
+            let wait_ms = decision.wait.as_millis();
+            tracing::error!(condition, subject, %reason, wait_ms, "the embedded server is not running");
+        }
+        shared.state.send_replace(State::ended(&decision, reason));
         tokio::select! {
             _ = desired.changed() => {}
             () = tokio::time::sleep(decision.wait) => {}

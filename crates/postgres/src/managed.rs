@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egret_base::Condition;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use tokio::sync::watch;
 
@@ -51,6 +52,7 @@ impl Service for ManagedServer {
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
+            let unreachable = Condition::new("postgres_unreachable", place(&self.connection));
             let lock = match ManagedLock::acquire(&self.connection).await {
                 Err(error @ PostgresError::ManagedElsewhere { .. }) => {
                     return Err(StartError {
@@ -64,7 +66,10 @@ impl Service for ManagedServer {
                     Some(lock)
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the server cannot be reached: trying again until it can");
+                    unreachable.fail(
+                        &error,
+                        "the server cannot be reached: trying again until it can",
+                    );
                     self.state
                         .send_replace(Readiness::NotReady(error.to_string()));
                     None
@@ -75,13 +80,13 @@ impl Service for ManagedServer {
                 let lock = match lock {
                     Some(lock) => lock,
                     None => {
-                        let lock = take_again(&connection, &state).await;
-                        tracing::info!("the server is reached, and its lock is taken");
+                        let lock = take_again(&connection, &state, &unreachable).await;
+                        unreachable.recover("the server is reached, and its lock is taken");
                         state.send_replace(Readiness::Ready);
                         lock
                     }
                 };
-                keep(lock, &connection, &state).await;
+                keep(lock, &connection, &state, &unreachable).await;
             })));
             Ok(())
         })
@@ -96,11 +101,21 @@ impl Service for ManagedServer {
     }
 }
 
+/// Where a server is, as a condition's subject.
+fn place(connection: &tokio_postgres::Config) -> String {
+    let port = connection.get_ports().first().copied().unwrap_or(5432);
+    match connection.get_hosts().first() {
+        Some(tokio_postgres::config::Host::Tcp(host)) => format!("{host}:{port}"),
+        _ => format!("local socket, port {port}"),
+    }
+}
+
 /// Looks after the lock for as long as the service runs.
 async fn keep(
     mut lock: ManagedLock,
     connection: &tokio_postgres::Config,
     state: &watch::Sender<Readiness>,
+    unreachable: &Condition,
 ) {
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
@@ -108,10 +123,13 @@ async fn keep(
             continue;
         }
         let lost = "the connection to the server is lost";
-        tracing::warn!("{lost}, and with it the lock that keeps other egrets away");
+        unreachable.fail(
+            lost,
+            "the lock that keeps other egrets away is lost with its connection",
+        );
         state.send_replace(Readiness::NotReady(lost.to_owned()));
-        lock = take_again(connection, state).await;
-        tracing::info!("the server is back, and the lock is taken again");
+        lock = take_again(connection, state, unreachable).await;
+        unreachable.recover("the server is back, and the lock is taken again");
         state.send_replace(Readiness::Ready);
     }
 }
@@ -120,19 +138,23 @@ async fn keep(
 async fn take_again(
     connection: &tokio_postgres::Config,
     state: &watch::Sender<Readiness>,
+    unreachable: &Condition,
 ) -> ManagedLock {
+    let taken_over = Condition::new("postgres_taken_over", place(connection));
     loop {
         match ManagedLock::acquire(connection).await {
-            Ok(lock) => return lock,
-            Err(error @ PostgresError::ManagedElsewhere { .. }) => {
-                let said = error.to_string();
-                if state.send_replace(Readiness::NotReady(said.clone()))
-                    != Readiness::NotReady(said)
-                {
-                    tracing::error!(%error, "another egret took this server over");
-                }
+            Ok(lock) => {
+                taken_over.recover("no other egret has this server any more");
+                return lock;
             }
-            Err(error) => tracing::debug!(%error, "the server is not back yet"),
+            Err(error @ PostgresError::ManagedElsewhere { .. }) => {
+                state.send_replace(Readiness::NotReady(error.to_string()));
+                taken_over.fail(&error, "another egret took this server over");
+            }
+            Err(error) => {
+                // The latest reason is shown; the first one was logged.
+                unreachable.begin(&error);
+            }
         }
         tokio::time::sleep(CHECK_INTERVAL).await;
     }

@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use egret_base::Condition;
 use egret_linux::directory::{Directory, Kind, kind_of};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -49,7 +50,7 @@ impl WriteBack {
 
 async fn rounds(base: PathBuf, interval: Duration, mut over: watch::Receiver<bool>) {
     let mut since = SystemTime::now();
-    let mut failing = false;
+    let failing = Condition::new("postgres_write_back_failing", "postgres");
     while !*over.borrow() {
         let (began, now) = (Instant::now(), SystemTime::now());
         let (files, watched) = (base.clone(), over.clone());
@@ -58,12 +59,13 @@ async fn rounds(base: PathBuf, interval: Duration, mut over: watch::Receiver<boo
                 .await
                 .expect("a round does not panic");
         since = now;
-        if let Err(error) = &result
-            && !failing
-        {
-            tracing::warn!(%error, base = %base.display(), "what the embedded server adds to its files is left to the kernel");
+        match &result {
+            Ok(_) => failing.recover("write-back of the embedded server works again"),
+            Err(error) => {
+                let message = "what the embedded server adds to its files is left to the kernel";
+                failing.fail(error, message);
+            }
         }
-        failing = result.is_err();
         let wait = interval.max((began.elapsed() * SHARE).min(WAIT_MAX));
         // Over is over: how it came to be known does not matter.
         let _ = tokio::time::timeout(wait, over.wait_for(|over| *over)).await;

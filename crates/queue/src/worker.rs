@@ -90,7 +90,7 @@ impl Service for Queues {
                 None => self.inner.unusable(number, failure).to_string(),
             };
             Some(FailedPart {
-                part: format!("queue/{number:03}"),
+                part: part_name(number),
                 reason,
                 remedy,
             })
@@ -122,6 +122,11 @@ impl Service for Queues {
             }
         })
     }
+}
+
+/// What a partition is called where parts have failed or have a fault that lasts.
+pub(crate) fn part_name(number: usize) -> String {
+    format!("queue/{number:03}")
 }
 
 /// Tasks that a partition can know: the rows of its tables have 32-bit numbers.
@@ -388,7 +393,6 @@ impl Inner {
             partition: number,
             task_share: task_share(config, count),
             reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),
-            place: directory.display().to_string(),
             shelf: self.shelf.clone(),
             chain_messages_max: u64::from(config.chain_messages_max),
         }))

@@ -233,16 +233,11 @@ fn write(receiver: &Receiver<Message>, mut files: AuditFiles, lost: &Counter) {
             }
         };
         match files.append(&entry) {
-            Ok(()) => {
-                if unwritable.end() {
-                    tracing::info!("the audit log is written again");
-                }
-            }
+            Ok(()) => unwritable.recover("the audit log is written again"),
             Err(error) => {
                 lost.inc();
-                if unwritable.begin(&error) {
-                    tracing::warn!(%error, "cannot write the audit log; requests go on without it");
-                }
+                let message = "cannot write the audit log; requests go on without it";
+                unwritable.fail(&error, message);
             }
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::response::IntoResponse;
+use egret_base::Condition;
 use http::Version;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
@@ -74,6 +75,7 @@ pub(crate) struct Bound {
     slots: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     peers: Arc<Peers>,
+    unaccepted: Condition,
 }
 
 /// What every connection's task needs.
@@ -123,6 +125,7 @@ impl Listener {
             slots: Arc::new(Semaphore::new(connections_max as usize)),
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             peers: Peers::new(&self.config),
+            unaccepted: Condition::new("connections_not_accepted", "server"),
             accepted: Arc::new(Accepted {
                 router: self.router,
                 refusing: refusing(u64::from(connections_max)),
@@ -150,6 +153,7 @@ impl Bound {
                 () = stopping.cancelled() => break,
                 accepted = self.socket.accept() => match accepted {
                     Ok((stream, address)) => {
+                        self.unaccepted.recover("connections are accepted again");
                         let client = Client { stream, address };
                         self.take(client, &mut connections, graceful.watcher());
                     }
@@ -211,7 +215,8 @@ impl Bound {
             ErrorKind::Interrupted,
         ];
         if !gone.contains(&error.kind()) {
-            tracing::warn!(%error, "cannot accept connections: is the limit on open files too low?");
+            let message = "cannot accept connections: is the limit on open files too low?";
+            self.unaccepted.fail(error, message);
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }
     }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
-use egret_base::{Clock, Entropy};
+use egret_base::{Clock, Entropy, condition};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use hyper::body::Body as HttpBody;
@@ -159,7 +159,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
         caller: OnceLock::new(),
         permit: OnceLock::new(),
     });
-    let asked = Asked::of(&request, context.clone());
+    let asked = Asked::of(&request, context.clone(), path.clone());
     let mut record = Record {
         in_flight: Some(observer.metrics.request_in_flight()),
         observer: observer.clone(),
@@ -293,14 +293,16 @@ fn method_label(method: &Method) -> &'static str {
 /// What of the request is needed to tell what was wrong with it.
 struct Asked {
     method: Method,
+    route: Option<MatchedPath>,
     context: Arc<RequestContext>,
     grpc: bool,
 }
 
 impl Asked {
-    fn of(request: &Request, context: Arc<RequestContext>) -> Self {
+    fn of(request: &Request, context: Arc<RequestContext>, route: Option<MatchedPath>) -> Self {
         Self {
             method: request.method().clone(),
+            route,
             context,
             grpc: speaks_grpc(request.headers()),
         }
@@ -319,12 +321,7 @@ impl Asked {
         problem.request_id = Some(id.to_owned());
         // The one place where a fault of ours is logged; a caller's own mistake is told the caller.
         if problem.status == StatusCode::INTERNAL_SERVER_ERROR.as_u16() {
-            tracing::error!(
-                request_id = id,
-                code = problem.code,
-                detail = problem.logged_detail(),
-                "request failed"
-            );
+            self.log_failure(&problem, id);
         }
         if self.grpc {
             return problem.to_grpc_status().into_http::<Body>();
@@ -339,6 +336,27 @@ impl Asked {
             }
         }
         rendered
+    }
+
+    /// Logs a fault of ours that a request ran into: once, while more requests of its route run into one.
+    fn log_failure(&self, problem: &Problem, id: &str) {
+        let route = self.route.as_ref().map_or("other", MatchedPath::as_str);
+        let subject = format!("{} {route}", method_label(&self.method));
+        let (code, detail) = (&problem.code, problem.logged_detail());
+        let reason = format_args!("{code}: {detail}");
+        if condition::occurs("requests_failing", &subject, reason) {
+            let condition = "requests_failing";
+            tracing::error!(
+                condition,
+                subject,
+                request_id = id,
+                code,
+                detail,
+                "request failed"
+            );
+        } else {
+            tracing::debug!(request_id = id, code, detail, "request failed");
+        }
     }
 
     /// The problem of an error response that a library made without one.

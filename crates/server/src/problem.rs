@@ -8,7 +8,7 @@ mod paths;
 pub(crate) use paths::redact as redact_paths;
 
 use axum::response::{IntoResponse, Response};
-use egret_base::{Coded, Kind};
+use egret_base::{Coded, Kind, condition};
 use http::{HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -102,7 +102,7 @@ pub fn grpc_code(kind: Kind) -> tonic::Code {
 pub fn grpc_status(error: &dyn Coded) -> tonic::Status {
     let problem = Problem::of(error);
     if let Some(detail) = &problem.logged_detail {
-        tracing::error!(code = problem.code, detail, "call failed");
+        condition::occur("requests_failing", &problem.code, detail, "call failed");
     }
     problem.to_grpc_status()
 }

@@ -31,8 +31,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use egret_base::Entropy;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::{Condition, Entropy};
 use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -208,15 +208,19 @@ async fn reached(ending: &mut watch::Receiver<Ending>, stage: Ending) {
 
 async fn accept(shared: Arc<Shared>, listener: TcpListener, tasks: TaskTracker) {
     let mut ending = shared.ending.subscribe();
+    let unaccepted = Condition::new("connections_not_accepted", "proxy");
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = reached(&mut ending, Ending::Draining) => return,
         };
         match accepted {
-            Ok((stream, peer)) => admit(&shared, stream, peer, &tasks),
+            Ok((stream, peer)) => {
+                unaccepted.recover("the proxy accepts connections again");
+                admit(&shared, stream, peer, &tasks);
+            }
             Err(error) => {
-                tracing::warn!(%error, "the proxy cannot accept a connection");
+                unaccepted.fail(&error, "the proxy cannot accept connections");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
-use egret_base::{Clock, Entropy, Timestamp};
+use egret_base::{Clock, Condition, Entropy, Timestamp};
 use http::Method;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -421,6 +421,7 @@ impl Service for Server {
 
 /// Writes times of last use behind the requests' backs, and once more at the end.
 async fn write_last_used(tokens: Arc<Tokens>, stopping: CancellationToken) {
+    let unwritable = Condition::new("state_unwritable", "times of last use");
     loop {
         let last = tokio::select! {
             () = stopping.cancelled() => true,
@@ -429,9 +430,9 @@ async fn write_last_used(tokens: Arc<Tokens>, stopping: CancellationToken) {
         let tokens = tokens.clone();
         let written = tokio::task::spawn_blocking(move || tokens.write_last_used()).await;
         match written {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => unwritable.recover("times of last use are written again"),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "times of last use are not written; will try again")
+                unwritable.fail(&error, "cannot write times of last use of tokens; retrying")
             }
             Err(error) => tracing::error!(%error, "writing times of last use failed"),
         }
@@ -443,25 +444,25 @@ async fn write_last_used(tokens: Arc<Tokens>, stopping: CancellationToken) {
 
 /// Ends tokens whose time has come, so that what they hold open ends with them.
 async fn end_expired_tokens(tokens: Arc<Tokens>, stopping: CancellationToken) {
-    let mut is_failing = false;
+    let unwritable = Condition::new("state_unwritable", "expired tokens");
     loop {
         tokio::select! {
             () = stopping.cancelled() => return,
             () = tokio::time::sleep(EXPIRY_INTERVAL) => {}
         }
         if !tokens.end_expired() {
+            // What could not be written is not to be written any more, such as of a revoked token.
+            unwritable.end();
             continue;
         }
         let tokens = tokens.clone();
         let written = tokio::task::spawn_blocking(move || tokens.write_ends()).await;
         match written {
-            Ok(Ok(())) => is_failing = false,
-            // One line at the start of the condition: they have ended in memory all the same.
-            Ok(Err(error)) if !is_failing => {
-                is_failing = true;
-                tracing::warn!(%error, "cannot write which tokens have expired; retrying");
+            Ok(Ok(())) => unwritable.recover("which tokens have expired is written again"),
+            // They have ended in memory all the same.
+            Ok(Err(error)) => {
+                unwritable.fail(&error, "cannot write which tokens have expired; retrying")
             }
-            Ok(Err(_)) => {}
             Err(error) => tracing::error!(%error, "writing which tokens have expired panicked"),
         }
     }

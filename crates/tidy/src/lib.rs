@@ -1,6 +1,7 @@
 //! The house rules: each one a function from text to [`Finding`]s, run over the checkout by
 //! `tests/it`. Nothing here is part of the product.
 
+pub mod conditions;
 pub mod exceptions;
 pub mod manifests;
 pub mod markdown;

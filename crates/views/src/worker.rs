@@ -9,31 +9,30 @@ mod quiet;
 mod requests;
 pub(crate) mod session;
 mod tidy;
+mod watch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use egret_base::Condition;
 use egret_base::rhythm::Rhythm;
 use egret_postgres::databases::is_gone;
 use egret_postgres::tokio_postgres::error::SqlState;
-use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::watch::Receiver;
+use tokio::task::JoinSet;
 
 use self::keeper::{Keeper, member};
 use self::quiet::Quiet;
 use self::requests::serve;
 use self::session::Session;
-use crate::api::Views;
+pub(crate) use self::watch::watch_over;
 use crate::core::pace::{Pace, components};
 use crate::error::ViewsError;
 use crate::metrics::{InDatabase, InState};
 use crate::model::{RefreshReport, State};
 use crate::store::captures;
 use crate::store::registry::Record;
-
-/// How often it is looked for databases that got views without this Egret, such as restored ones.
-const LOOK_AROUND: Duration = Duration::from_secs(30);
 
 /// How often the list of views is read again when nobody told of a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -51,73 +50,18 @@ const INSPECT_EACH: Duration = Duration::from_millis(400);
 /// How long it is waited after an interruption.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// How long a refresh that is under way may take to end when everything stops.
-const STOP_MAX: Duration = Duration::from_secs(5);
-
-/// Looks for databases with views and has them kept, until everything stops.
-pub(crate) async fn watch_over(views: Views) {
-    let mut stopping = views.inner.stopping.subscribe();
-    let mut tasks: BTreeMap<String, JoinHandle<()>> = BTreeMap::new();
-    while !*stopping.borrow() {
-        let wait = match look_around(&views, &mut tasks).await {
-            Ok(()) => LOOK_AROUND,
-            Err(error) => {
-                tracing::debug!(%error, "views could not be looked for");
-                AGAIN
-            }
-        };
-        tokio::select! {
-            _ = stopping.changed() => {}
-            () = views.inner.changed.notified() => {}
-            () = tokio::time::sleep(wait) => {}
-        }
-    }
-    for (database, mut task) in tasks {
-        match tokio::time::timeout(STOP_MAX, &mut task).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, database, "the keeper of views ended badly"),
-            // What it was at is rolled back, and done again at the next start.
-            Err(_) => task.abort(),
-        }
-    }
-}
-
-async fn look_around(
-    views: &Views,
-    tasks: &mut BTreeMap<String, JoinHandle<()>>,
-) -> Result<(), ViewsError> {
-    tasks.retain(|_, task| !task.is_finished());
-    for database in views.inner.shared.databases.names().await? {
-        if tasks.contains_key(&database) {
-            continue;
-        }
-        let keeper = views.keeper(&database);
-        // A session is kept where there are views only: others could not drop their database.
-        let is_installed = match keeper.look().await {
-            Ok(is_installed) => is_installed,
-            Err(ViewsError::Postgres(error)) if is_gone(&error) => continue,
-            Err(error) => {
-                tracing::warn!(%error, database, "it cannot be seen whether there are views");
-                continue;
-            }
-        };
-        if is_installed {
-            let stopping = views.inner.stopping.subscribe();
-            tasks.insert(database, tokio::spawn(keep(keeper, stopping)));
-        }
-    }
-    Ok(())
-}
-
 /// Keeps the views of a database fresh, until everything stops or there are none any more.
-async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
+async fn keep(keeper: Arc<Keeper>, mut stopping: Receiver<bool>) {
+    let database = keeper.database.as_str();
     let mut keeping = Keeping {
         keeper: keeper.clone(),
         components: Vec::new(),
         tasks: JoinSet::new(),
         read_at: None,
         quiet: Quiet::default(),
+        unforgotten: Condition::new("views_changes_not_forgotten", database),
     };
+    let failing = Condition::new("views_not_kept_fresh", database);
     let requests = tokio::spawn(serve(keeper.clone(), stopping.clone()));
     let handing_over = tokio::spawn(hand_over::serve(keeper.clone(), stopping.clone()));
     let mut failures = 0_u32;
@@ -125,14 +69,14 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
         let wait = match keeping.go_on().await {
             Ok(Next::In(wait)) => {
                 failures = 0;
+                failing.recover("views are kept fresh again");
                 wait
             }
             Ok(Next::Never) => break,
             Err(ViewsError::Postgres(error)) if is_gone(&error) => break,
             Err(error) => {
                 failures += 1;
-                let database = &keeper.database;
-                tracing::warn!(%error, database, failures, "views cannot be kept fresh");
+                failing.fail(&error, "views cannot be kept fresh; retrying");
                 AGAIN * failures.min(15)
             }
         };
@@ -182,6 +126,8 @@ struct Component {
     tick_ms: Option<u64>,
     inspected: Instant,
     is_running: bool,
+    /// None of its views could be refreshed.
+    failing: Condition,
 }
 
 struct Keeping {
@@ -191,13 +137,15 @@ struct Keeping {
     /// When the list of views was read; none: it is to be read.
     read_at: Option<Instant>,
     quiet: Quiet,
+    unforgotten: Condition,
 }
 
-/// What a refresh came to: the first view of the component, how long it took, and whether it failed.
+/// What a refresh came to: the first view of the component, how long it took, whether it failed, and why, where it failed for all.
 struct Ended {
     first: Option<i64>,
     took: Duration,
     is_failed: bool,
+    error: Option<ViewsError>,
 }
 
 impl Keeping {
@@ -338,6 +286,7 @@ impl Keeping {
                 tick_ms: None,
                 inspected: now,
                 is_running: false,
+                failing: self.failing_of(&records, &views),
                 pace,
                 views,
             };
@@ -348,6 +297,7 @@ impl Keeping {
                     component.refreshes = old.refreshes;
                     component.inspected = old.inspected;
                     component.is_running = old.is_running;
+                    component.failing = old.failing;
                     if component.pace == old.pace {
                         (component.due, component.tick_ms) = (old.due, old.tick_ms);
                     } else {
@@ -360,12 +310,38 @@ impl Keeping {
         }
         // One whose views are others now ends by itself.
         before.retain(|component| component.is_running);
-        if let Err(error) = self.keeper.forget_changes(session).await {
-            let database = &self.keeper.database;
-            tracing::warn!(%error, database, "change sets whose time is over are not forgotten");
-        }
+        self.forget(session, &records).await;
         self.read_at = Some(Instant::now());
         Ok(())
+    }
+
+    /// Forgets the faults of views that are no more, and change sets whose time is over.
+    async fn forget(&self, session: &Session, records: &[Record]) {
+        let is_there = |subject: &str| {
+            records
+                .iter()
+                .any(|one| self.keeper.subject(one) == subject)
+        };
+        self.keeper.faults.retain(is_there);
+        match self.keeper.forget_changes(session).await {
+            Ok(true) => self
+                .unforgotten
+                .recover("old change sets are forgotten again"),
+            Ok(false) => {}
+            Err(error) => {
+                let message = "change sets whose time is over are not forgotten; retrying";
+                self.unforgotten.fail(&error, message);
+            }
+        }
+    }
+
+    fn failing_of(&self, records: &[Record], views: &[i64]) -> Condition {
+        let first = records
+            .iter()
+            .find(|record| views.first() == Some(&record.id));
+        let name = first.map_or_else(String::new, |record| record.name.to_string());
+        let subject = format!("{}: views with {name}", self.keeper.database);
+        Condition::new("views_refresh_failing", subject)
     }
 
     fn count(&self, records: &[Record]) {
@@ -405,6 +381,13 @@ impl Keeping {
         };
         component.is_running = false;
         component.is_new = false;
+        match &ended.error {
+            Some(error) => {
+                let message = "views could not be refreshed; retrying";
+                component.failing.fail(error, message);
+            }
+            None => component.failing.recover("views are refreshed again"),
+        }
         component.failures = match ended.is_failed {
             true => component.failures + 1,
             false => 0,
@@ -420,24 +403,23 @@ async fn refreshed(
     (number, is_changed): (u64, bool),
 ) -> Ended {
     let begun = Instant::now();
-    let is_failed = match keeper.refresh_due(&views, number).await {
+    let (is_failed, error) = match keeper.refresh_due(&views, number).await {
         Ok(reports) => {
             let did = |(report, _): &(RefreshReport, _)| report.outcome != "nothing";
             if is_changed && !reports.values().any(did) {
                 // What waits has been seen, and was not removed.
                 keeper.tidy_after(&views);
             }
-            reports.values().any(|(report, _)| report.error.is_some())
+            let is_failed = |(report, _): &(RefreshReport, _)| report.error.is_some();
+            (reports.values().any(is_failed), None)
         }
-        Err(error) => {
-            tracing::warn!(%error, database = keeper.database, "views could not be refreshed");
-            true
-        }
+        Err(error) => (true, Some(error)),
     };
     Ended {
         first: views.first().copied(),
         took: begun.elapsed(),
         is_failed,
+        error,
     }
 }
 

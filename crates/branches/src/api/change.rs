@@ -250,11 +250,14 @@ impl Inner {
         let leaving = |branch: &Branch| branch.state == BranchState::Destroying;
         stream::iter(started.registry.branches_where(leaving))
             .for_each_concurrent(self.start_concurrency(), async |branch| {
-                let (id, name) = (branch.id, branch.name.clone());
-                if let Err(error) = self.purge(branch).await
-                    && !self.stopping.load(Ordering::Acquire)
-                {
-                    tracing::warn!(%id, %name, %error, "the files of a destroyed branch were not deleted yet");
+                let (subject, faults) = (branch.id.to_string(), &self.faults.deletions);
+                match self.purge(branch).await {
+                    Ok(()) => faults.recover(&subject, "files of a destroyed branch are deleted"),
+                    Err(_) if self.stopping.load(Ordering::Acquire) => {}
+                    Err(error) => {
+                        let message = "the files of a destroyed branch were not deleted yet";
+                        faults.fail(&subject, &error, message);
+                    }
                 }
             })
             .await;

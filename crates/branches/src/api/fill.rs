@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use egret_base::Condition;
 use egret_base::settings::Size;
 use egret_postgres::PostgresError;
 use futures_util::{StreamExt, stream};
@@ -61,6 +62,7 @@ impl Inner {
     /// Fills the pools and deletes what is behind tombstones, in quiet moments, until Egret stops.
     pub(crate) async fn keep_pools(self: &Arc<Self>) {
         let (mut pause, mut resume_at) = (FAILURE_PAUSE, Instant::now());
+        let unfilled = Condition::new("branches_pool_not_filled", "pool");
         while !self.stopping.load(Ordering::Acquire) {
             let begun = Instant::now();
             self.await_quiet(begun).await;
@@ -69,10 +71,13 @@ impl Inner {
             let impatient = self.pool.impatient.swap(false, Ordering::AcqRel);
             if impatient || Instant::now() >= resume_at {
                 match self.fill_pools(begun).await {
-                    Ok(()) => pause = FAILURE_PAUSE,
+                    Ok(()) => {
+                        pause = FAILURE_PAUSE;
+                        unfilled.recover("the pool is filled again");
+                    }
                     Err(_) if self.stopping.load(Ordering::Acquire) => return,
                     Err(error) => {
-                        tracing::warn!(%error, again_in_s = pause.as_secs(), "the pool was not filled");
+                        unfilled.fail(&error, "the pool was not filled");
                         resume_at = Instant::now() + pause;
                         pause = (pause * 2).min(FAILURE_PAUSE_MAX);
                     }
@@ -127,10 +132,19 @@ impl Inner {
         }
         let inner = self.clone();
         let flushed = blocking(move || Ok(inner.started()?.registry.checkpoint()?)).await;
-        if let Err(error) = flushed
-            && !self.stopping.load(Ordering::Acquire)
-        {
-            tracing::warn!(%error, "the registry was not flushed");
+        match flushed {
+            Ok(()) => self
+                .faults
+                .registry
+                .recover("the registry is flushed again"),
+            Err(_) if self.stopping.load(Ordering::Acquire) => {}
+            Err(error) => {
+                // It is flushed again with what comes next, or at the next look.
+                self.pool.unflushed.store(true, Ordering::Release);
+                self.faults
+                    .registry
+                    .fail(&error, "the registry was not flushed; retrying");
+            }
         }
     }
 
@@ -173,21 +187,27 @@ impl Inner {
     pub(crate) async fn write_manifests(self: &Arc<Self>) {
         // Not in the head of the loop: whoever leases waits for this lock.
         let ids = std::mem::take(&mut *lock(&self.pool.unwritten));
+        if ids.is_empty() {
+            return;
+        }
         let inner = self.clone();
         let written = blocking(move || {
+            let mut unwritten = Ok(());
             for id in ids {
                 // As it is now: it may have been changed since, manifest included.
                 let found = inner.started.get().and_then(|it| it.registry.branch(id));
                 if let Some(branch) = found.filter(|one| one.state != BranchState::Destroying)
                     && let Err(error) = write_manifest(&inner.paths.branch(id), &branch)
                 {
-                    tracing::warn!(branch = %branch.name, %error, "a manifest was not written");
+                    unwritten = Err(error);
                 }
             }
-            Ok(())
+            unwritten
         });
-        if let Err(error) = written.await {
-            tracing::warn!(%error, "manifests were not written");
+        let fault = &self.faults.manifests;
+        match written.await {
+            Ok(()) => fault.recover("manifests of branches are written again"),
+            Err(error) => fault.fail(&error, "manifests of branches were not written"),
         }
     }
 

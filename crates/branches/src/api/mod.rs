@@ -30,11 +30,13 @@ use crate::store::files::Paths;
 use crate::store::registry::Registry as Rows;
 use crate::store::secret::Secret;
 use crate::store::volume::Mounted;
+use faults::Faults;
 use pool::Pool;
 use resident::Resident;
 
 pub mod change;
 pub mod create;
+mod faults;
 mod fill;
 pub mod pool;
 mod postmaster;
@@ -118,6 +120,7 @@ pub(crate) struct Inner {
     pub(crate) due: Notify,
     pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
+    pub(crate) faults: Faults,
 }
 
 /// What is known once the engine has started.
@@ -242,6 +245,7 @@ impl Branches {
                 filling: tokio::sync::Mutex::default(),
                 turns: Semaphore::new(turns),
                 due: Notify::new(),
+                faults: Faults::new(),
                 pool: Pool::default(),
                 tasks: Mutex::default(),
             }),

@@ -378,11 +378,15 @@ impl Inner {
 
     /// Turns an entry that was taken out of the pool into a tombstone, later if not now.
     pub(crate) fn discard(&self, id: BranchId) {
-        if let Err(error) = self.try_to_discard(id)
-            && !self.stopping.load(Ordering::Acquire)
-        {
-            tracing::warn!(branch = %id, %error, "a former entry of the pool was not thrown away yet");
-            lock(&self.pool.stranded).push(id);
+        let (subject, faults) = (id.to_string(), &self.faults.discards);
+        match self.try_to_discard(id) {
+            Ok(()) => faults.recover(&subject, "a former entry of the pool is thrown away"),
+            Err(_) if self.stopping.load(Ordering::Acquire) => {}
+            Err(error) => {
+                let message = "a former entry of the pool was not thrown away yet";
+                faults.fail(&subject, &error, message);
+                lock(&self.pool.stranded).push(id);
+            }
         }
     }
 

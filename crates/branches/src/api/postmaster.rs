@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use egret_base::Coded;
+use egret_base::{Coded, Condition};
 use egret_postgres::cluster::private_directory;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 
@@ -95,6 +95,7 @@ impl Inner {
     async fn revive(self: &Arc<Self>, id: BranchId, slot: &Slot) {
         tracing::warn!(branch = %id, "the postmaster of a branch ended by itself");
         self.metrics.postmaster_ended();
+        let down = Condition::new("branches_not_starting", format!("branch {id}"));
         loop {
             let decision = lock(&slot.restarts).ended(self.now());
             tokio::time::sleep(decision.wait).await;
@@ -111,15 +112,13 @@ impl Inner {
                 return;
             }
             match self.start_again(&mut branch).await {
-                Ok(()) => return,
+                Ok(()) => return down.recover("a branch has started again"),
                 Err(error) if decision.crash_loop => {
                     tracing::error!(branch = %branch.name, %error, "a branch does not start any more");
                     self.give_up(branch, &error);
                     return;
                 }
-                Err(error) => {
-                    tracing::warn!(branch = %branch.name, %error, "a branch did not start again")
-                }
+                Err(error) => down.fail(&error, "a branch did not start again"),
             }
         }
     }

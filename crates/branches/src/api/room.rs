@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use egret_base::Condition;
+
 use super::{Inner, lock};
 use crate::core::plan::Why;
 use crate::core::room::{GROWTH_BYTES_MIN, Room, Trend, fastest_growing};
@@ -33,14 +35,19 @@ impl Inner {
         let mut trend = Trend::default();
         let mut measured: Option<Measurement> = None;
         let leaving = Arc::new(Mutex::new(HashSet::new()));
+        let unknown = Condition::new("branches_room_unknown", "volume");
+        let full = Condition::new("branches_volume_full", "volume");
         while !self.stopping.load(Ordering::Acquire) {
             let looked = self
                 .look(began.elapsed(), &mut trend, &mut measured, &leaving)
                 .await;
-            if let Err(error) = looked
-                && !self.stopping.load(Ordering::Acquire)
-            {
-                tracing::debug!(%error, "the room on the volume is not known");
+            match looked {
+                Ok(free) => {
+                    unknown.recover("the room on the volume is known again");
+                    self.note_room(free, &full);
+                }
+                Err(_) if self.stopping.load(Ordering::Acquire) => {}
+                Err(error) => unknown.fail(&error, "the room on the volume is not known"),
             }
             tokio::select! {
                 () = self.ending() => {}
@@ -49,13 +56,28 @@ impl Inner {
         }
     }
 
+    /// Notes that the volume is full, until there is twice the room that branches leave free.
+    fn note_room(&self, free: u64, full: &Condition) {
+        let least = self.config.free_min.bytes();
+        if free < least {
+            let reason = format_args!("{free} bytes are free, branches.free_min is {least}");
+            full.fail(
+                reason,
+                "the volume is full: branches that grow are suspended",
+            );
+        } else if free >= least.saturating_mul(2) {
+            full.recover("the volume has room again");
+        }
+    }
+
+    /// Returns the free room in bytes.
     async fn look(
         self: &Arc<Self>,
         elapsed: Duration,
         trend: &mut Trend,
         measured: &mut Option<Measurement>,
         leaving: &Arc<Mutex<HashSet<BranchId>>>,
-    ) -> Result<(), BranchesError> {
+    ) -> Result<u64, BranchesError> {
         let mounted = self.mounted();
         let free = blocking(move || mounted.writable_bytes()).await?;
         let room = Room {
@@ -66,13 +88,13 @@ impl Inner {
         let is_near = free < self.config.free_min.bytes().saturating_mul(2);
         if !is_near && !room.is_short(&self.config) {
             *measured = None;
-            return Ok(());
+            return Ok(free);
         }
         let fell = measured
             .as_ref()
             .is_none_or(|measured| free + GROWTH_BYTES_MIN <= measured.free);
         if !fell {
-            return Ok(());
+            return Ok(free);
         }
         let running = |branch: &Branch| {
             branch.state == BranchState::Running && !lock(leaving).contains(&branch.id)
@@ -94,7 +116,7 @@ impl Inner {
         {
             self.stop_for_room(id, leaving);
         }
-        Ok(())
+        Ok(free)
     }
 
     /// Suspends a branch while room is watched further: writing out what it has left takes a while.
@@ -102,8 +124,13 @@ impl Inner {
         lock(leaving).insert(id);
         let (inner, leaving) = (self.clone(), leaving.clone());
         tokio::spawn(async move {
-            if let Err(error) = inner.suspend_due(id, Why::NoRoom).await {
-                tracing::warn!(branch = %id, %error, "a branch that fills the volume was not suspended");
+            let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
+            match inner.suspend_due(id, Why::NoRoom).await {
+                Ok(()) => faults.recover(&subject, "a branch that fills the volume is suspended"),
+                Err(error) => {
+                    let message = "a branch that fills the volume was not suspended";
+                    faults.fail(&subject, &error, message);
+                }
             }
             lock(&leaving).remove(&id);
         });

@@ -8,7 +8,7 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// Messages that some test provokes: crashes, refusals, a full volume, strangers.
-const PROVOKED: [&str; 13] = [
+const PROVOKED: [&str; 14] = [
     "the postmaster of a branch ended by itself",
     "a branch did not start again",
     "a branch did not come back",
@@ -23,9 +23,13 @@ const PROVOKED: [&str; 13] = [
     "postgres did not stop in time",
     // A postmaster of the pool is killed, perhaps while its sessions are being connected.
     "the pool was not filled",
+    "the volume is full: branches that grow are suspended",
 ];
 
 static UNEXPECTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What was provoked, with its fields.
+static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 struct Watch;
 
@@ -53,15 +57,18 @@ impl<S: Subscriber> Layer<S> for Watch {
         }
         let mut line = Line::default();
         event.record(&mut line);
-        if !PROVOKED.contains(&line.message.as_str()) {
-            let text = format!(
-                "{}: {}{}",
-                event.metadata().level(),
-                line.message,
-                line.fields
-            );
-            UNEXPECTED.lock().unwrap().push(text);
-        }
+        let text = format!(
+            "{}: {}{}",
+            event.metadata().level(),
+            line.message,
+            line.fields
+        );
+        let lines = if PROVOKED.contains(&line.message.as_str()) {
+            &SEEN
+        } else {
+            &UNEXPECTED
+        };
+        lines.lock().unwrap().push(text);
     }
 }
 
@@ -72,6 +79,12 @@ pub fn watch() {
         let subscriber = tracing_subscriber::registry().with(Watch);
         tracing::subscriber::set_global_default(subscriber).unwrap();
     });
+}
+
+/// The provoked warnings and errors so far that contain a text.
+pub fn seen(text: &str) -> usize {
+    let seen = SEEN.lock().unwrap();
+    seen.iter().filter(|line| line.contains(text)).count()
 }
 
 /// Fails when anything unexpected was logged until now, by whichever test.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use egret_base::Condition;
 use egret_postgres::Databases;
 use egret_postgres::databases::is_gone;
 use egret_postgres::tokio_postgres::Client;
@@ -53,6 +54,8 @@ pub struct Keeper {
     standing: watch::Sender<Standing>,
     /// The tenants that are known.
     tenants: Mutex<BTreeMap<String, TenantId>>,
+    /// Documents of the database cannot be written.
+    unwritable: Condition,
 }
 
 /// What an Egret keeps that does not write.
@@ -73,6 +76,7 @@ impl Keeper {
     ) -> Self {
         Self {
             database: database.to_owned(),
+            unwritable: Condition::new("documents_unwritable", database),
             writer,
             databases,
             config,
@@ -109,9 +113,10 @@ impl Keeper {
                     }
                 }
                 Err(error) => {
-                    let database = &self.database;
-                    tracing::warn!(%error, database, "documents cannot be written");
+                    self.unwritable
+                        .fail(&error, "documents cannot be written; retrying");
                     if self.is_gone().await {
+                        self.unwritable.end();
                         self.writer.close(&error);
                         self.standing.send_replace(Standing::Gone);
                         break;
@@ -165,6 +170,8 @@ impl Keeper {
                 self.writer.give_up(&DocumentsError::OwnedElsewhere {
                     holder: holder.what.clone(),
                 });
+                self.unwritable
+                    .recover("documents are written by another egret");
                 self.standing.send_replace(Standing::Elsewhere(holder));
                 return Ok(());
             }
@@ -183,6 +190,7 @@ impl Keeper {
         }
         // Others may have removed since what has just been found out to be written.
         self.writer.forget_names();
+        self.unwritable.recover("documents can be written again");
         self.standing.send_replace(Standing::Owner);
         self.serve(&ownership, unknown, stopping).await
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use egret_base::Clock;
+use egret_base::{Clock, condition};
 use egret_postgres::tokio_postgres::{Client, Row};
 use tokio::sync::watch;
 
@@ -45,17 +45,21 @@ impl Sweeper {
     /// Looks again and again, until everything stops.
     pub async fn sweep(self, mut stopping: watch::Receiver<bool>) {
         let mut rounds = Rounds::new();
+        let database = self.keeper.database.as_str();
+        let failing = condition::Condition::new("documents_retention_failing", database);
         while !*stopping.borrow() {
             tokio::select! {
                 _ = stopping.changed() => break,
                 () = tokio::time::sleep(self.config.sweep_interval.duration()) => {}
             }
             if self.keeper.standing() == Standing::Owner {
-                let database = &self.keeper.database;
                 tokio::select! {
                     _ = stopping.changed() => break,
-                    swept = self.once(&mut rounds) => if let Err(error) = swept {
-                        tracing::warn!(%error, database, "what is too old could not be removed");
+                    swept = self.once(&mut rounds) => match swept {
+                        Ok(()) => failing.recover("documents that are too old are removed again"),
+                        Err(error) => {
+                            failing.fail(&error, "cannot remove documents that are too old; retrying");
+                        }
                     }
                 }
             }

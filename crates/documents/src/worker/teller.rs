@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use egret_base::{Clock, Signer, TaskSink};
+use egret_base::condition::ConditionSet;
+use egret_base::{Clock, Condition, Signer, TaskSink};
 use egret_outgoing::{
     Admission, ClientOptions, Delivery, Destinations, OutgoingClient, Slots, receiver_of,
 };
@@ -65,6 +66,12 @@ pub struct Teller {
     client: OutgoingClient,
     failed: Mutex<HashMap<Key, Failed>>,
     look: Notify,
+    /// Changes of documents cannot be seen.
+    unseen: Condition,
+    /// Subscriptions cannot be looked up.
+    unlisted: Condition,
+    /// Receivers of subscriptions, by [`subject`].
+    unreachable: ConditionSet,
 }
 
 /// By whom others are told.
@@ -156,7 +163,11 @@ impl Teller {
                 reason: error.to_string(),
             }
         })?;
+        let database = keeper.database.as_str();
         Ok(Self {
+            unseen: Condition::new("documents_feed_disconnected", database),
+            unlisted: Condition::new("documents_subscriptions_unreadable", database),
+            unreachable: ConditionSet::new("documents_receiver_unreachable"),
             keeper,
             follower,
             hands,
@@ -208,20 +219,17 @@ impl Teller {
                     }
                 }
                 heard = more(&mut listening) => match heard {
-                    Ok(()) => {}
+                    Ok(()) => self.unseen.recover("changes of documents are seen again"),
                     Err(DocumentsError::Stopping) => break,
-                    Err(error) => self.warn(&error),
+                    Err(error) => {
+                        self.unseen.fail(&error, "changes of documents cannot be seen; retrying");
+                    }
                 },
                 () = self.look.notified() => desk.look_at = None,
                 () = tokio::time::sleep_until(until) => {}
             }
         }
         desk.under_way.shutdown().await;
-    }
-
-    fn warn(&self, error: &DocumentsError) {
-        let database = &self.keeper.database;
-        tracing::warn!(%error, database, "nobody is told what becomes of documents");
     }
 
     /// Looks up who is to be told, if it is time to.
@@ -236,11 +244,17 @@ impl Teller {
         if desk.look_at.is_some_and(|at| now < at) {
             return;
         }
-        let patience = match self.all(desk).await {
+        let looked_up = self.all(desk).await;
+        if looked_up.is_ok() {
+            self.unlisted
+                .recover("subscriptions to documents are read again");
+        }
+        let patience = match looked_up {
             Ok(()) if desk.all.is_empty() => LOOK_FOR_NEW,
             Ok(()) => LOOK,
             Err(error) => {
-                self.warn(&error);
+                let message = "cannot read the subscriptions to documents; retrying";
+                self.unlisted.fail(&error, message);
                 desk.session = None;
                 LOOK
             }
@@ -263,7 +277,14 @@ impl Teller {
         }
         desk.all = all.into_iter().map(|one| (key(&one), one)).collect();
         let is_there = |key: &Key| desk.all.contains_key(key);
-        self.failures().retain(|key, _| is_there(key));
+        let gone: Vec<Key> = self
+            .failures()
+            .extract_if(|key, _| !is_there(key))
+            .map(|(key, _)| key)
+            .collect();
+        for key in gone {
+            self.unreachable.end(&self.subject(&key));
+        }
         desk.begun.retain(|key, _| is_there(key));
         Ok(())
     }
@@ -358,16 +379,25 @@ impl Teller {
         failed.again = now + LOOK;
     }
 
+    /// What a subscription is called where its receiver has a fault.
+    fn subject(&self, (tenant, name): &Key) -> String {
+        format!("{}: {name} of tenant {tenant}", self.keeper.database)
+    }
+
     fn note(&self, key: &Key, told: &Result<i64, DeliveryError>) {
         let mut failures = self.failures();
         match told {
-            Ok(_) => _ = failures.remove(key),
+            Ok(_) => {
+                failures.remove(key);
+                let message = "changes of documents are delivered again";
+                self.unreachable.recover(&self.subject(key), message);
+            }
             Err(error) => {
                 let error = error.reason();
                 let times = failures.get(key).map_or(0, |failed| failed.times) + 1;
                 let pause = FIRST_PAUSE * 2_u32.saturating_pow((times - 1).min(10));
-                let name = &key.1;
-                tracing::warn!(%error, subscription = name, times, "changes of documents could not be told; they are told again");
+                let message = "changes of documents cannot be delivered; retrying";
+                self.unreachable.fail(&self.subject(key), error, message);
                 let failed = Failed {
                     times,
                     error: error.to_owned(),

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::BoxFuture;
+use egret_base::test_support::ConditionLog;
 use egret_base::{Kind, TaskReceipt, TaskRefused, TaskRequest, TaskSink};
 use egret_documents::api::{Destination, Subscribing};
 use egret_postgres::test_support::TestDatabase;
@@ -156,8 +157,10 @@ async fn receiver(answers: &'static [&'static str]) -> (String, mpsc::UnboundedR
 #[tokio::test]
 async fn an_address_is_told_again_until_it_has_heard() {
     let world = World::new(15).await;
+    let database = &world.database.name;
+    let log = ConditionLog::watch("documents_receiver_unreachable", database);
     world.apply(FLIGHTS).await.unwrap();
-    let (url, mut heard) = receiver(&["500 No", "204 Yes", "200 Yes"]).await;
+    let (url, mut heard) = receiver(&["500 No", "503 No", "204 Yes", "200 Yes"]).await;
     let wanted = Subscribing {
         name: named("hook"),
         collection: None,
@@ -174,12 +177,16 @@ async fn an_address_is_told_again_until_it_has_heard() {
     assert_eq!(first["subscription"], "hook");
     assert_eq!(first["changes"][0]["position"], 1);
     assert_eq!(heard.recv().await.unwrap(), first);
+    assert!(log.is_active());
+    assert_eq!(heard.recv().await.unwrap(), first);
     world
         .until("SELECT position FROM egret.document_subscription", 1)
         .await;
     world.made("airports", &json!({"faa": "LGA"})).await;
     let next = heard.recv().await.unwrap();
     assert_eq!(next["changes"][0]["position"], 2);
+    assert!(!log.is_active());
+    assert_eq!(log.levels(), ["WARN", "INFO"]);
     world.stop().await;
 }
 

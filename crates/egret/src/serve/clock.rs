@@ -9,7 +9,7 @@ use std::time::Duration;
 use egret_base::SteadyClock;
 use egret_base::clock::ClockStatus;
 use egret_base::clock::model::{ClockPolicy, ClockState};
-use egret_base::condition::Condition;
+use egret_base::condition::{self, Condition};
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_base::settings::Span;
 use egret_server::Metrics;
@@ -57,7 +57,7 @@ struct ClockMetrics {
     held: Gauge,
 }
 
-/// Watches the clock: see the module.
+/// Watches the clock, and ends the faults that no request runs into any more.
 pub(super) struct ClockService {
     clock: Arc<SteadyClock>,
     metrics: ClockMetrics,
@@ -100,6 +100,8 @@ fn report(held: &Condition, status: &ClockStatus) {
             );
             if held.begin(reason) {
                 tracing::warn!(
+                    condition = "clock_held",
+                    subject = "clock",
                     wall = %status.wall,
                     accepted = %status.accepted,
                     offset_seconds,
@@ -110,6 +112,8 @@ fn report(held: &Condition, status: &ClockStatus) {
         ClockState::Following => {
             if held.end() {
                 tracing::info!(
+                    condition = "clock_held",
+                    subject = "clock",
                     accepted = %status.accepted,
                     "Egret's time follows the wall clock again"
                 );
@@ -135,6 +139,7 @@ async fn run_watch(
         }
         let status = clock.status();
         report(&held, &status);
+        condition::end_quiet();
         metrics.offset.set(status.offset_us as f64 / 1e6);
         metrics
             .held
@@ -154,14 +159,13 @@ async fn save(clock: &Arc<SteadyClock>, unsaved: &Condition) {
     };
     match saved {
         Ok(Ok(())) => {
-            if unsaved.end() {
-                tracing::info!("the clock's record is written again");
-            }
+            unsaved.recover("the clock's record is written again");
         }
         Ok(Err(error)) => {
-            if unsaved.begin(&error) {
-                tracing::warn!(%error, "cannot write the clock's record; retrying every minute");
-            }
+            unsaved.fail(
+                &error,
+                "cannot write the clock's record; retrying every minute",
+            );
         }
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }

@@ -138,6 +138,9 @@ impl<'a> Site<'a> {
         let detail = problem["detail"].as_str().unwrap();
         let inside = self.place.directory.to_str().unwrap();
         assert!(!detail.contains(inside), "a tenant need not know: {detail}");
+        let ready = self.done(Method::GET, "/readyz", Value::Null).await;
+        let names = ready["conditions"].as_array().unwrap();
+        assert!(names.contains(&json!("queue_log_full")), "{ready}");
     }
 
     /// Claims and completes so many tasks.
@@ -261,5 +264,13 @@ async fn a_full_disk_refuses_tasks_loses_none_and_takes_them_again_when_there_is
     assert!(log.contains("the queue takes no tasks in"), "{log}");
     assert!(log.contains("the queue has room for tasks again"), "{log}");
     assert!(!log.contains(" ERROR "), "{log}");
+    for run in log.split("server is open") {
+        let lines = run
+            .lines()
+            .filter(|line| line.contains("\"queue_log_full\""));
+        let begins: Vec<bool> = lines.map(|line| line.contains(" WARN ")).collect();
+        let turns = (0..begins.len()).map(|at| at % 2 == 0);
+        assert!(turns.eq(begins), "its start and its end, in turn: {run}");
+    }
     drop(disk);
 }

@@ -9,6 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use egret_base::Condition;
+
 use crate::disk::{Disk, DiskFile, fill};
 use crate::{LogConfig, LogError};
 
@@ -340,10 +342,12 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn run(&self) {
+        let failing = Condition::new("log_housekeeping_failing", subject(&self.place));
         loop {
             let done = self.step();
-            if let Err(error) = &done {
-                tracing::warn!(%error, "housekeeping of a log failed, it will be tried again");
+            match &done {
+                Ok(_) => failing.recover("housekeeping of a log works again"),
+                Err(error) => failing.fail(error, "housekeeping of a log failed; retrying"),
             }
             let state = self.state();
             match done {
@@ -365,6 +369,13 @@ impl<D: Disk> Keeper<D> {
             }
         }
     }
+}
+
+/// The end of a log's path, such as `queue/001`: what an operator knows it by.
+fn subject(place: &str) -> String {
+    let mut parts: Vec<&str> = place.rsplit('/').take(2).collect();
+    parts.reverse();
+    parts.join("/")
 }
 
 fn failed(

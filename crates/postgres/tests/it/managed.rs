@@ -1,8 +1,14 @@
 //! The lock of a managed server outlives an interruption.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use egret_base::lifecycle::{Readiness, Service};
+use egret_base::test_support::ConditionLog;
 use egret_postgres::managed::ManagedServer;
 use egret_postgres::test_support::TestDatabase;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, UnixStream};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_lost_with_its_connection_is_taken_again() {
@@ -31,5 +37,55 @@ async fn a_lock_lost_with_its_connection_is_taken_again() {
     while client.query_one(held, &[]).await.unwrap().get::<_, i64>(0) == 0 {
         tokio::task::yield_now().await;
     }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_cannot_be_reached_is_one_line_at_its_start_and_one_at_its_end() {
+    let database = TestDatabase::create(17).await;
+    let direct = database.connection();
+    let socket = match &direct.get_hosts()[0] {
+        tokio_postgres::config::Host::Unix(directory) => {
+            directory.join(format!(".s.PGSQL.{}", direct.get_ports()[0]))
+        }
+        host @ tokio_postgres::config::Host::Tcp(_) => panic!("{host:?} is no socket"),
+    };
+    // Hangs up on the first connections.
+    let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = door.local_addr().unwrap().port();
+    let refuses = Arc::new(AtomicU32::new(3));
+    let left = refuses.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = door.accept().await.unwrap();
+            let refuse = |left: u32| left.checked_sub(1);
+            if left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse)
+                .is_err()
+            {
+                let mut server = UnixStream::connect(&socket).await.unwrap();
+                tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+            }
+        }
+    });
+    let mut connection = tokio_postgres::Config::new();
+    connection
+        .host("127.0.0.1")
+        .port(port)
+        .user(direct.get_user().unwrap())
+        .dbname(&database.name);
+    let log = ConditionLog::watch("postgres_unreachable", &format!("127.0.0.1:{port}"));
+    let server = ManagedServer::new(connection);
+    server.start().await.unwrap();
+    assert_ne!(server.ready(), Readiness::Ready);
+    while refuses.load(Ordering::SeqCst) > 0 {
+        assert!(log.is_active());
+        tokio::task::yield_now().await;
+    }
+    while server.ready() != Readiness::Ready {
+        tokio::task::yield_now().await;
+    }
+    assert!(!log.is_active());
+    assert_eq!(log.levels(), ["WARN", "INFO"]);
     server.stop().await;
 }

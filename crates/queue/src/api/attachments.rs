@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use egret_base::condition;
 use tokio::io::AsyncWriteExt;
 
 use super::Queues;
@@ -65,7 +66,9 @@ fn written(path: &Path, name: &str) -> impl FnOnce(std::io::Error) -> QueueError
     let failed = io("writing", path);
     move |error| match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            tracing::warn!(%error, place, "there is no room for an attachment");
+            let reason = format_args!("{place}: {error}");
+            let message = "there is no room for an attachment";
+            condition::occur("queue_attachments_full", "attachments", reason, message);
             QueueError::NoRoom { name }
         }
         _ => failed(error),

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_base::Coded;
+use egret_base::{Coded, condition};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::feed::ORIGIN_WINDOW_MS;
@@ -215,7 +215,9 @@ impl Queues {
 async fn forget(path: &Path) {
     // Left over, it is read at the next start, and changes nothing.
     if let Err(error) = tokio::fs::remove_file(path).await {
-        tracing::warn!(%error, path = %path.display(), "the file of a chain was not removed");
+        let reason = format_args!("{}: {error}", path.display());
+        let message = "the file of a chain was not removed";
+        condition::occur("queue_chain_files_left", "chains", reason, message);
     }
 }
 

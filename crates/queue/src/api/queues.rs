@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use egret_base::condition;
+
 use super::produce::{check_attempts, check_retry};
 use super::share::TenantShare;
 use super::submit::Submission;
@@ -261,7 +263,9 @@ impl Queues {
                 turn.run(&Command::DeleteQueue { queue: id })
             });
             if let Err(error) = asked.await {
-                tracing::warn!(%error, partition, queue = id, "a queue that was not made is still known");
+                let reason = format_args!("queue {id} in partition {partition}: {error}");
+                let message = "a queue that was not made is still known";
+                condition::occur("queue_changes_incomplete", "queues", reason, message);
             }
         }
     }

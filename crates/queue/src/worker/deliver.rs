@@ -1,6 +1,6 @@
 //! From a claim to what its worker gets: contents are read from the log and handed to the worker's sink.
 
-use egret_base::Coded;
+use egret_base::{Coded, condition};
 use egret_log::{LogError, LogReader, Seq};
 
 use crate::api::session::WorkSession;
@@ -109,14 +109,14 @@ fn push_some(
             Err(error) => {
                 pushed.count += 1;
                 // The lease will expire; another attempt may find the record.
-                tracing::error!(task = %state.id(one.task), %error, "a task's content was not read");
+                damaged(format_args!("task {}: {error}", state.id(one.task)));
             }
         }
     }
     let mut tasks = contents.iter().filter_map(|(one, record)| {
         let assigned = assigned(state, one, record);
         if assigned.is_none() {
-            tracing::error!(task = %state.id(one.task), "a task's content is malformed");
+            damaged(format_args!("task {}: malformed", state.id(one.task)));
         }
         assigned
     });
@@ -155,4 +155,10 @@ fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Ass
         private,
         about: about.filter(|_| one.is_callback),
     })
+}
+
+/// A task's record is lost; every attempt at the task meets it.
+fn damaged(reason: std::fmt::Arguments<'_>) {
+    let message = "a task's content cannot be read";
+    condition::occur("queue_contents_damaged", "tasks", reason, message);
 }

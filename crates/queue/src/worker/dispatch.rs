@@ -7,7 +7,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
+use egret_base::Condition;
+
 use super::limits::{Limits, is_limited};
+use super::part_name;
 use super::precedence::{Allowance, PartitionSet, Precedence, SharedRanks};
 use super::turn::Turn;
 use crate::api::session::{Room, WorkSession};
@@ -48,7 +51,7 @@ pub(crate) struct Dispatcher {
     /// Some of them can: reading their tasks would have held up the others.
     cut_short: bool,
     /// The content of some could not be read in the last turn.
-    is_stuck: bool,
+    unreadable: Condition,
     /// Where the round of queues goes on.
     next_queue: u32,
     /// Partitions that are to be told of workers that have room again.
@@ -88,7 +91,7 @@ impl Dispatcher {
             holders: HashMap::default(),
             late: Vec::new(),
             cut_short: false,
-            is_stuck: false,
+            unreadable: Condition::new("queue_contents_unreadable", part_name(partition)),
             next_queue: 0,
             roomy: Vec::new(),
         }

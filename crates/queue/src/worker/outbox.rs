@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use egret_base::{Coded, Kind};
+use egret_base::{Coded, Condition, Kind, condition};
 use egret_postgres::databases::{is_gone, settle};
 use egret_postgres::external::{TRANSACTION_MODE, keeps_session};
 use egret_postgres::listen::{Attentive, attend};
@@ -48,6 +48,9 @@ const AGAIN: Policy = Policy {
     longest_wait: Duration::from_secs(10),
 };
 
+/// Interruptions in a row that a restart of the server explains: they are no fault yet.
+const FAILURES_PASSING: u32 = 5;
+
 /// The reader of one database.
 pub(crate) struct Reader {
     task: JoinHandle<()>,
@@ -73,15 +76,19 @@ impl Reader {
 pub(crate) async fn watch_over(outbox: Outbox) {
     let mut stopping = outbox.inner.stopping.subscribe();
     let mut failures = 0;
+    let unknown = Condition::new("outbox_databases_unreachable", "all databases");
     while !*stopping.borrow() {
         let wait = match look_around(&outbox).await {
             Ok(()) => {
                 failures = 0;
+                unknown.recover("outboxes are looked for again");
                 LOOK_AROUND
             }
             Err(error) => {
                 failures += 1;
-                tracing::debug!(%error, "outboxes could not be looked for");
+                if failures > FAILURES_PASSING || !error.retryable() {
+                    unknown.fail(&error, "cannot look for outboxes; retrying");
+                }
                 AGAIN.wait(failures)
             }
         };
@@ -154,20 +161,22 @@ impl Reading {
     /// Reads over restarts of the server, until everything stops or the outbox is gone.
     async fn run(mut self) {
         let mut failures = 0;
+        let unreachable = Condition::new("outbox_unreachable", self.database.as_str());
         while !*self.stopping.borrow() {
-            let (reason, passes) = match self.session(&mut failures).await {
+            let (reason, passes) = match self.session(&mut failures, &unreachable).await {
                 Ok(Ended::ForGood) => break,
                 Err(QueueError::Postgres(error)) if is_gone(&error) => break,
                 Ok(Ended::Kept(reason)) => (reason, false),
                 Err(error) => (egret_base::error::chain(&error), error.retryable()),
             };
-            let (is_news, database) = (self.tell(&reason), &self.database);
-            match is_news && !passes {
-                true => tracing::warn!(database, reason, "an outbox cannot be read"),
-                false => tracing::debug!(database, reason, "reading an outbox was interrupted"),
-            }
+            self.tell(&reason);
             self.outbox.inner.metrics.interrupted();
             failures += 1;
+            if passes && failures <= FAILURES_PASSING {
+                tracing::debug!(reason, "reading an outbox was interrupted");
+            } else {
+                unreachable.fail(&reason, "an outbox cannot be read; retrying");
+            }
             tokio::select! {
                 _ = self.stopping.changed() => {}
                 () = tokio::time::sleep(AGAIN.wait(failures)) => {}
@@ -177,16 +186,16 @@ impl Reading {
         self.outbox.inner.changed.notify_one();
     }
 
-    /// Whether this is news.
-    fn tell(&self, doing: &str) -> bool {
-        let mut told = lock(&self.told);
-        let is_news = told.doing != doing;
-        doing.clone_into(&mut told.doing);
-        is_news
+    fn tell(&self, doing: &str) {
+        doing.clone_into(&mut lock(&self.told).doing);
     }
 
     /// One connection: becomes the reader, then reads for as long as it can.
-    async fn session(&mut self, failures: &mut u32) -> Result<Ended, QueueError> {
+    async fn session(
+        &mut self,
+        failures: &mut u32,
+        unreachable: &Condition,
+    ) -> Result<Ended, QueueError> {
         let connection = self.outbox.inner.databases.connection(&self.database);
         if self.outbox.inner.databases.is_remote() {
             let client = pool::connect(&connection).await?;
@@ -207,10 +216,11 @@ impl Reading {
         store::install(&mut client).await?;
         store::set_limit(&client, self.outbox.payload_bytes_max()).await?;
         self.tell("reading");
+        unreachable.recover("the outbox is read again");
         *failures = 0;
         let reading = &self.outbox.inner.metrics.reading;
         reading.inc();
-        let mut holds = Holds::default();
+        let mut holds = Holds::new(&self.database);
         let ended = loop {
             match self.drain(&client, &mut holds).await {
                 Ok(()) if *self.stopping.borrow() => break Ok(Ended::ForGood),
@@ -274,10 +284,7 @@ impl Reading {
                     reason: egret_base::error::chain(&error),
                 }),
                 Err(error) => {
-                    if holds.hold(&found.row.queue, &error) {
-                        let queue = &found.row.queue;
-                        tracing::info!(queue, %error, "rows of the outbox wait for their queue");
-                    }
+                    holds.hold(&found.row.queue, &error);
                 }
             }
         }
@@ -294,14 +301,10 @@ impl Reading {
             store::rejected(client, &refused).await?;
             inner.metrics.count("rejected", refused.len());
             let (first, rows) = (&refused[0], refused.len());
-            tracing::warn!(
-                database = self.database,
-                rows,
-                queue = first.row.queue,
-                code = first.code,
-                reason = first.reason,
-                "the queue refused rows of an outbox; they are in egret.outbox_rejected"
-            );
+            let Refused { row, code, reason } = first;
+            let reason = format_args!("{rows} rows for queue {}: {code}: {reason}", row.queue);
+            let message = "the queue refused rows of an outbox; they are in egret.outbox_rejected";
+            condition::occur("outbox_rows_rejected", &self.database, reason, message);
         }
         Ok(())
     }

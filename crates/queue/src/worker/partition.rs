@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use egret_base::{Clock, Entropy, Limit};
+use egret_base::{Clock, Condition, Entropy, Limit};
 use egret_log::{Appended, Batch, Log, LogError, Seq, Taken};
 
 use intake::Intake;
@@ -24,6 +24,7 @@ use items::{IntakeLimits, enqueue, report};
 pub(crate) use shared::{ReadRecord, Shared};
 
 use super::dispatch::{Dispatcher, Push};
+use super::part_name;
 use super::post::Post;
 use super::shelf::Shelf;
 use super::steady::Steady;
@@ -103,7 +104,6 @@ pub(crate) struct Partition<L: Log> {
     pub reserve_bytes: u64,
     /// Of `queue.tasks_max` this partition's share, and its messages between tasks that wait for others.
     limits: IntakeLimits,
-    pub place: String,
     shelf: Arc<Shelf>,
     batch: Batch,
     waiting: Waiting,
@@ -123,8 +123,9 @@ pub(crate) struct Partition<L: Log> {
     held_back: Option<LogError>,
     /// When that is tried.
     retry_at: Instant,
-    /// There was no room for new tasks in the last turn.
-    was_full: bool,
+    /// There is no room for new tasks.
+    log_full: Condition,
+    log_unwritable: Condition,
 }
 
 impl<L: Log + 'static> Partition<L> {
@@ -138,7 +139,7 @@ impl<L: Log + 'static> Partition<L> {
             entropy: parts.entropy,
             dispatcher: parts.dispatcher,
             watchers: Watchers::default(),
-            ticks: Ticks::default(),
+            ticks: Ticks::new(parts.partition),
             upkeep: parts.upkeep,
             metrics: parts.metrics,
             told_at: None,
@@ -148,7 +149,6 @@ impl<L: Log + 'static> Partition<L> {
                 tasks: parts.task_share,
                 messages: Limit::new("queue.chain_messages_max", parts.chain_messages_max),
             },
-            place: parts.place,
             shelf: parts.shelf,
             batch: Batch::new(),
             waiting: Waiting::default(),
@@ -162,7 +162,8 @@ impl<L: Log + 'static> Partition<L> {
             held: (0, 0),
             held_back: None,
             retry_at: Instant::now(),
-            was_full: false,
+            log_full: Condition::new("queue_log_full", part_name(parts.partition)),
+            log_unwritable: Condition::new("queue_log_unwritable", part_name(parts.partition)),
         }
     }
 
@@ -268,7 +269,7 @@ impl<L: Log + 'static> Partition<L> {
     fn intake(&mut self, now_ms: u64) -> Intake {
         let takes_in = !self.waiting.is_empty() || self.ticks.are_due(&self.state, now_ms);
         let intake = Intake::new(&self.log, self.reserve_bytes, takes_in);
-        intake.note(&mut self.was_full, &self.place);
+        intake.note(&self.log_full);
         intake
     }
 
@@ -347,11 +348,14 @@ impl<L: Log + 'static> Partition<L> {
     /// it is asked again later, and meanwhile nothing is told.
     fn settle(&mut self) -> Result<(), LogError> {
         match self.commit(self.log.next()) {
-            Ok(()) => self.held_back = None,
+            Ok(()) => {
+                self.held_back = None;
+                self.log_unwritable
+                    .recover("the queue's log is written again");
+            }
             Err(error @ (LogError::Full { .. } | LogError::Io { .. })) => {
-                if self.held_back.is_none() {
-                    tracing::warn!(%error, place = self.place, "the queue's log takes nothing; it is asked again");
-                }
+                self.log_unwritable
+                    .fail(&error, "the queue's log takes nothing; retrying");
                 self.held_back = Some(error);
                 for (partitions, queue) in self.dispatcher.withdraw() {
                     self.post.consider_in(&partitions, queue);
@@ -460,7 +464,6 @@ pub(crate) struct Parts<L: Log> {
     pub partition: usize,
     pub reserve_bytes: u64,
     pub task_share: TenantShare,
-    pub place: String,
     pub shelf: Arc<Shelf>,
     pub chain_messages_max: u64,
 }

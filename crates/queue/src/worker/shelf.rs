@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use egret_base::LimitExceeded;
+use egret_base::{Condition, LimitExceeded};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::api::tasks::Detail;
@@ -222,6 +222,7 @@ impl Queues {
         // The engine holds the task, so the task must not hold the engine.
         let inner = std::sync::Arc::downgrade(&self.inner);
         let upkeep = tokio::spawn(async move {
+            let failing = Condition::new("queue_attachments_not_deleted", "queue");
             let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
             loop {
                 let mut ids = Vec::new();
@@ -243,8 +244,12 @@ impl Queues {
                     true => queues.sweep_attachments().await,
                     false => queues.clear_gone(ids).await,
                 };
-                if let Err(error) = done {
-                    tracing::warn!(%error, "attachments of ended tasks are left until the next start");
+                match done {
+                    Ok(()) => failing.recover("attachments of ended tasks are deleted again"),
+                    Err(error) => {
+                        let message = "attachments of ended tasks are left until the next start";
+                        failing.fail(error, message);
+                    }
                 }
             }
         });

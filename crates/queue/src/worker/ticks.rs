@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use egret_base::Rhythm;
+use egret_base::{Condition, Rhythm};
 use egret_log::{LogError, Seq};
 
+use super::part_name;
 use super::partition::ReadRecord;
 use super::turn::Turn;
 use crate::api::schedules::{Description, Missed};
@@ -106,7 +107,6 @@ struct Aside {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Ticks {
     /// Those needed of late, by the records of their schedules.
     rhythms: BTreeMap<u64, (Rhythm, Missed)>,
@@ -118,6 +118,8 @@ pub(crate) struct Ticks {
     missed_until_ms: u64,
     /// Nothing is done before this.
     rest_until_ms: u64,
+    /// The records of some schedules cannot be read.
+    unreadable: Condition,
 }
 
 /// A schedule whose tick has come.
@@ -138,6 +140,17 @@ fn schedule_tick(tenant: &str, name: &str, schedule: &Schedule) -> Come {
 }
 
 impl Ticks {
+    pub fn new(partition: usize) -> Self {
+        Self {
+            rhythms: BTreeMap::new(),
+            aside: BTreeMap::new(),
+            able_ms: None,
+            missed_until_ms: 0,
+            rest_until_ms: 0,
+            unreadable: Condition::new("queue_schedules_unreadable", part_name(partition)),
+        }
+    }
+
     /// When the next tick is to be dealt with, in Unix milliseconds.
     pub fn next_due_ms(&self, state: &State) -> Option<u64> {
         let mut awake = state.ticks();
@@ -245,6 +258,9 @@ impl Ticks {
             debug_assert!(ticked.is_ok(), "the schedule was just there");
             made += due.tasks;
         }
+        if self.aside.is_empty() {
+            self.unreadable.recover("schedules can be read again");
+        }
     }
 
     /// The first of those whose tick has come, without those that are left alone.
@@ -284,9 +300,9 @@ impl Ticks {
             // It was put in this turn and can be read in the next one.
             QueueError::Log(LogError::Ahead { .. }) => None,
             QueueError::Log(error) => {
-                if aside.is_none() {
-                    tracing::warn!(name, tenant, %error, "a schedule cannot be read and is read again soon");
-                }
+                let reason = format_args!("{name} of tenant {tenant}: {error}");
+                self.unreadable
+                    .fail(reason, "a schedule cannot be read; retrying");
                 let aside = Aside {
                     since_ms: aside.map_or(now_ms, |aside| aside.since_ms),
                     again_ms: now_ms + RETRY_MS,

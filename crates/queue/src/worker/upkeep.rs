@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use egret_base::Condition;
 use egret_log::{Compaction, Log, LogError, SegmentInfo, Seq};
 
 use super::partition::Shared;
@@ -14,6 +15,8 @@ use crate::api::lock;
 use crate::core::state::State;
 use crate::error::QueueError;
 use crate::store::snapshot::{self, Written};
+
+const SNAPSHOT_FAILED: &str = "a snapshot of the queue was not written; retrying";
 
 /// A segment is compacted when less than this part of its records is in use.
 const LIVE_PERCENT: u64 = 50;
@@ -92,7 +95,8 @@ pub(crate) struct Upkeep<L: Log> {
     /// The part of them that was there when the one under way began.
     imaged: u64,
     /// The last snapshot was not written.
-    failed: bool,
+    failing: Condition,
+    compaction_failing: Condition,
     /// When the one under way began.
     began_at: Instant,
     /// No snapshot is made before, unless there is room and the last one was written.
@@ -107,13 +111,16 @@ pub(crate) struct Upkeep<L: Log> {
 
 impl<L: Log + 'static> Upkeep<L> {
     pub fn new(directory: PathBuf, shared: Arc<Shared>, after_bytes: u64, file_bytes: u64) -> Self {
+        let name = directory.file_name().unwrap_or_default();
+        let subject = format!("queue/{}", name.display());
         Self {
+            failing: Condition::new("queue_snapshot_failing", subject.as_str()),
+            compaction_failing: Condition::new("queue_compaction_failing", subject),
             directory,
             shared,
             after_bytes,
             appended: 0,
             imaged: 0,
-            failed: false,
             began_at: Instant::now(),
             rested_at: Instant::now(),
             file_bytes,
@@ -152,16 +159,15 @@ impl<L: Log + 'static> Upkeep<L> {
     /// When the log has stopped.
     pub fn take_back(&mut self, log: &mut L) -> Result<(), LogError> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
-            if thread.join().is_err() {
-                tracing::error!("the upkeep of a partition of the queue failed");
-            }
+            // Its panic has been reported; without a result, it is put off.
+            let _ = thread.join();
             let done = lock(&self.done).take();
             match done {
                 Some(Done::Snapshot(written)) => self.finish_snapshot(written, log)?,
                 Some(Done::Compaction(left, output)) => {
                     self.finish_compaction(left, output, log)?
                 }
-                None => self.put_off(),
+                None => self.put_off("its thread panicked"),
             }
         }
         Ok(())
@@ -170,7 +176,7 @@ impl<L: Log + 'static> Upkeep<L> {
     /// Whether a snapshot is due. With a full disk it is as soon as anything was appended, as what it
     /// makes superfluous may be what fills the disk: a purge is a short record.
     fn is_due(&self, log: &L) -> bool {
-        match self.failed || log.shortage().is_some() {
+        match self.failing.is_active() || log.shortage().is_some() {
             _ if self.after_bytes == u64::MAX => false,
             true => self.appended > 0 && Instant::now() >= self.rested_at,
             false => self.appended >= self.after_bytes.max(self.file_bytes / 4),
@@ -197,15 +203,14 @@ impl<L: Log + 'static> Upkeep<L> {
         match spawned {
             Ok(thread) => self.thread = Some(thread),
             Err(error) => {
-                tracing::warn!(%error, "no thread for the upkeep of the queue: it is put off");
-                self.put_off();
+                self.put_off(error);
             }
         }
     }
 
     /// What was begun has come to nothing: it is tried again after a while.
-    fn put_off(&mut self) {
-        self.failed = true;
+    fn put_off(&mut self, reason: impl std::fmt::Display) {
+        self.failing.fail(reason, SNAPSHOT_FAILED);
         self.rested_at = Instant::now() + REST_FAILED;
     }
 
@@ -249,18 +254,15 @@ impl<L: Log + 'static> Upkeep<L> {
             Err(_) => REST_FAILED,
         };
         self.rested_at = Instant::now() + least.max(took * REST_SHARE);
-        let failed_before = std::mem::replace(&mut self.failed, written.is_err());
         let (written, live) = match written {
             Ok(written) => written,
-            Err(error) if failed_before => {
-                tracing::debug!(%error, "a snapshot of the queue was not written again");
-                return Ok(());
-            }
             Err(error) => {
-                tracing::warn!(%error, "a snapshot of the queue was not written and is tried again");
+                self.failing.fail(error, SNAPSHOT_FAILED);
                 return Ok(());
             }
         };
+        self.failing
+            .recover("snapshots of the queue are written again");
         self.appended -= self.imaged;
         self.file_bytes = written.file_bytes;
         let needed = live.iter().find(|one| one.count > 0);
@@ -303,6 +305,8 @@ impl<L: Log + 'static> Upkeep<L> {
                 };
                 match swapped {
                     Ok(swapped) => {
+                        let message = "the queue's log is compacted again";
+                        self.compaction_failing.recover(message);
                         tracing::debug!(
                             left,
                             swapped,
@@ -310,7 +314,8 @@ impl<L: Log + 'static> Upkeep<L> {
                         );
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "compacted segments were not put in place")
+                        let message = "compacted segments were not put in place; retrying";
+                        self.compaction_failing.fail(error, message);
                     }
                 }
             }
@@ -318,7 +323,10 @@ impl<L: Log + 'static> Upkeep<L> {
             Err(error @ LogError::Full { .. }) => {
                 tracing::debug!(%error, "segments of the queue's log were not compacted");
             }
-            Err(error) => tracing::warn!(%error, "segments of the queue's log were not compacted"),
+            Err(error) => {
+                let message = "segments of the queue's log were not compacted; retrying";
+                self.compaction_failing.fail(error, message);
+            }
         }
         Ok(())
     }

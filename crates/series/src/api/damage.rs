@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use egret_base::condition;
 use egret_log::Directory;
 
 use super::Inner;
@@ -43,7 +44,9 @@ impl Damage {
         self.metrics.damage.inc();
         let before = self.catalog.quarantined().len();
         if let Err(failed) = self.catalog.note(error) {
-            tracing::error!(%error, %failed, "a damaged block of series could not be set aside");
+            let reason = format_args!("{error}; {failed}");
+            let message = "a damaged block of series could not be set aside";
+            condition::occur("series_blocks_damaged", "series", reason, message);
         }
         if self.catalog.quarantined().len() > before {
             tracing::error!(%error, "a block of series is damaged and was set aside");

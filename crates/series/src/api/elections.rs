@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egret_base::Condition;
+
 use super::lock;
 use crate::config::SeriesConfig;
 use crate::core::replicas::{Replicas, Verdict};
@@ -21,6 +23,7 @@ pub(crate) struct Elections {
     replicas: Mutex<Replicas>,
     /// Held while the file is written.
     writing: Mutex<()>,
+    unwritable: Condition,
 }
 
 /// The server that a request is from.
@@ -73,6 +76,7 @@ impl Elections {
             directory,
             replicas: Mutex::new(Replicas::new(known, failover, max, now)),
             writing: Mutex::default(),
+            unwritable: Condition::new("series_elections_unwritable", "series"),
         }))
     }
 
@@ -124,8 +128,14 @@ impl Elections {
             .elected()
             .map(|(cluster, replica)| (cluster.into(), replica.into()))
             .collect();
-        if let Err(error) = replicas::write(&self.directory, &elected) {
-            tracing::warn!(%error, "who is elected could not be written");
+        match replicas::write(&self.directory, &elected) {
+            Ok(()) => self
+                .unwritable
+                .recover("elected replicas are written again"),
+            Err(error) => {
+                let message = "cannot write which replicas are elected; retrying";
+                self.unwritable.fail(&error, message);
+            }
         }
     }
 }

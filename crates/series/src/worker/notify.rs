@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use egret_base::{TaskRequest, TaskSink};
+use egret_base::{Condition, TaskRequest, TaskSink};
 use egret_outgoing::{ClientOptions, Destinations, OutgoingClient};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -63,7 +63,8 @@ pub enum Destination {
 enum Receiver {
     Tasks(Tasks),
     Http {
-        name: String,
+        /// Too many alerts wait.
+        behind: Condition,
         /// Nothing once it has been stopped.
         sending: Mutex<Option<Sending>>,
     },
@@ -77,6 +78,7 @@ struct Tasks {
     queue: String,
     ledger: Mutex<Ledger>,
     metrics: NoticeMetrics,
+    refusing: Condition,
 }
 
 /// The line of one receiver, and who works it off.
@@ -117,15 +119,17 @@ impl Receivers {
         for receiver in &self.receivers {
             match receiver {
                 Receiver::Tasks(tasks) => tasks.enqueue(&notices, &mut taken).await,
-                Receiver::Http { name, sending } => {
+                Receiver::Http {
+                    behind, sending, ..
+                } => {
                     let sending = lock(sending);
                     let line = sending.as_ref().map(|sending| &sending.line);
                     let is_taken = line.is_some_and(|line| line.try_send(notices.clone()).is_ok());
-                    if !is_taken {
-                        tracing::warn!(
-                            receiver = name,
-                            "too many alerts wait; they are told later"
-                        );
+                    if is_taken {
+                        behind.recover("alerts for a receiver are taken again");
+                    } else {
+                        let reason = format_args!("{WAITING_MAX} lists of alerts wait");
+                        behind.fail(reason, "too many alerts wait for a receiver; retrying");
                         taken.fill(false);
                     }
                 }
@@ -171,6 +175,7 @@ impl Receiver {
                 queue,
             } => {
                 return Ok(Self::Tasks(Tasks {
+                    refusing: Condition::new("alert_queue_refusing", config.name.as_str()),
                     name: config.name,
                     sink,
                     tenant,
@@ -203,6 +208,7 @@ impl Receiver {
             .map_err(|error| format!("receiver {:?}: {error}", config.name))?;
         let (line, waiting) = mpsc::channel(WAITING_MAX);
         let post = Post {
+            unreachable: Condition::new("alert_receiver_unreachable", config.name.as_str()),
             name: config.name.clone(),
             client,
             url,
@@ -210,7 +216,7 @@ impl Receiver {
             metrics,
         };
         Ok(Self::Http {
-            name: config.name,
+            behind: Condition::new("alert_receiver_behind", config.name),
             sending: Mutex::new(Some(Sending {
                 line,
                 task: tokio::spawn(post.send_all(waiting)),
@@ -248,6 +254,7 @@ impl Tasks {
             })
             .collect();
         let mut outcomes = self.sink.enqueue(&tasks).await.into_iter();
+        let mut failure = None;
         for (at, notice, occasion) in due {
             match outcomes.next() {
                 Some(Ok(_)) => {
@@ -257,11 +264,17 @@ impl Tasks {
                 refused => {
                     self.metrics.failed(&self.name, 1);
                     let error = refused.and_then(Result::err).map(|error| error.message);
-                    let (alert, queue) = (&notice.labels, &self.queue);
-                    tracing::warn!(error, queue, %alert, "an alert became no task; it is tried again");
+                    let error = error.unwrap_or_else(|| "no answer".to_owned());
+                    failure = Some(format!("{}: {error}", notice.labels));
                     taken[at] = false;
                 }
             }
+        }
+        match failure {
+            Some(reason) => self
+                .refusing
+                .fail(reason, "alerts became no tasks; retrying"),
+            None => self.refusing.recover("alerts become tasks again"),
         }
     }
 }
@@ -281,6 +294,7 @@ struct Post {
     url: String,
     form: Form,
     metrics: NoticeMetrics,
+    unreachable: Condition,
 }
 
 impl Post {
@@ -312,15 +326,13 @@ impl Post {
             Err(problem) => {
                 let (receiver, count) = (&self.name, alerts.len());
                 self.metrics.failed(receiver, count);
-                tracing::warn!(
-                    receiver,
-                    count,
-                    problem,
-                    "alerts were not told; they are tried again"
-                );
+                let reason = format_args!("{count} alerts: {problem}");
+                let message = "alerts could not be sent; retrying";
+                self.unreachable.fail(reason, message);
             }
             Ok(()) => {
                 self.metrics.told(&self.name, alerts.len());
+                self.unreachable.recover("alerts are sent again");
                 if let Form::Webhook { ledger, .. } = &mut self.form {
                     for (notice, occasion) in due {
                         if let Some(occasion) = occasion {

@@ -1,5 +1,7 @@
 //! Evaluates rules: one loop for each group, each at its own moment of the interval, a bounded number at a time.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,6 +10,7 @@ use egret_base::{Clock, Coded, Kind};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
+use self::faults::RuleFaults;
 use super::notify::{ReceiverConfig, Receivers};
 use super::{Append, now_ms, wait_until};
 use crate::core::rules::{
@@ -315,7 +318,7 @@ impl Loop {
 }
 
 async fn run(inner: Arc<Inner>, group: Arc<Mutex<Group>>, mut stopped: watch::Receiver<bool>) {
-    let schedule = lock(&group).schedule();
+    let (schedule, faults) = (lock(&group).schedule(), RuleFaults::new());
     let mut at = schedule.first(now_ms(&*inner.clock));
     let mut missed = 0;
     loop {
@@ -324,7 +327,7 @@ async fn run(inner: Arc<Inner>, group: Arc<Mutex<Group>>, mut stopped: watch::Re
             _ = stopped.changed() => return,
         }
         let permit = inner.permits.acquire().await;
-        inner.pass(&group, at, missed, &stopped).await;
+        inner.pass((&group, &faults), at, missed, &stopped).await;
         drop(permit);
         if *stopped.borrow() {
             return;
@@ -363,7 +366,7 @@ impl Inner {
     /// Evaluates the rules of a group, one after the other: each sees what those before it have recorded.
     async fn pass(
         self: &Arc<Self>,
-        group: &Mutex<Group>,
+        (group, faults): (&Mutex<Group>, &RuleFaults),
         at: TimeMs,
         missed: u64,
         stopped: &watch::Receiver<bool>,
@@ -374,7 +377,8 @@ impl Inner {
             if *stopped.borrow() {
                 return;
             }
-            self.evaluate(group, rule, at, stopped.clone()).await;
+            self.evaluate((group, faults), rule, at, stopped.clone())
+                .await;
         }
         self.options.metrics.missed(missed);
         let took = self.clock.running().saturating_sub(begun);
@@ -387,7 +391,7 @@ impl Inner {
 
     async fn evaluate(
         self: &Arc<Self>,
-        group: &Mutex<Group>,
+        (group, faults): (&Mutex<Group>, &RuleFaults),
         rule: usize,
         at: TimeMs,
         mut stopped: watch::Receiver<bool>,
@@ -418,9 +422,9 @@ impl Inner {
         let has_failed = found.is_err();
         let telling = self.options.telling();
         let settled = lock(group).settle(rule, at, found, took, telling);
-        for problem in &settled.problems {
-            tracing::warn!(rule = %name, file = %file, problem, "a rule failed");
-        }
+        let file_name = file.rsplit('/').next().unwrap_or_default();
+        let subject = format!("{file_name}: {name} (rule {} of its group)", rule + 1);
+        faults.note_problems(&subject, &settled.problems);
         // What ended is told before its series end, and what fires after it was written: whichever of the two a
         // crash prevents, it is made up for after the restart, under the same key.
         let (ended, firing): (Vec<Notice>, Vec<Notice>) = settled
@@ -430,9 +434,7 @@ impl Inner {
         let told = self.receivers.tell(ended).await;
         lock(group).told(rule, &told);
         let written = self.write(&settled.samples).await;
-        if let Err(problem) = &written {
-            tracing::warn!(rule = %name, file = %file, problem, "what a rule yields was not kept");
-        }
+        faults.note_written(&subject, &written);
         let has_failed = has_failed || written.is_err();
         let took = self.clock.running().saturating_sub(begun);
         self.options.metrics.evaluated(took, has_failed);

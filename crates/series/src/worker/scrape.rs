@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use egret_base::Clock;
+use egret_base::{Clock, Condition};
 use egret_outgoing::{Destinations, OutgoingClient};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -91,6 +91,12 @@ struct Inner {
     describe: Arc<dyn Describe>,
     permits: Semaphore,
     state: Mutex<State>,
+    /// Lists of targets cannot be read.
+    unlisted: Condition,
+    /// Some targets are not scraped.
+    refused: Condition,
+    /// Samples of targets are not kept.
+    unkept: Condition,
 }
 
 #[derive(Default)]
@@ -139,6 +145,9 @@ impl Scraper {
         let inner = Inner {
             permits: Semaphore::new(options.scrapes_at_once.max(1)),
             state: Mutex::default(),
+            unlisted: Condition::new("scrape_lists_unreadable", "scrape jobs"),
+            refused: Condition::new("scrape_targets_refused", "scrape jobs"),
+            unkept: Condition::new("scrape_samples_not_kept", "scrape jobs"),
             options,
             clock,
             append,
@@ -173,14 +182,27 @@ impl Scraper {
     async fn refresh(&self) {
         let mut jobs = self.jobs.lock().await;
         match jobs.find().await {
-            Ok(found) => self.apply(found).await,
-            Err(error) => tracing::warn!(%error, "lists of targets stay as they were"),
+            Ok(found) => {
+                self.inner
+                    .unlisted
+                    .recover("lists of targets are read again");
+                self.apply(found).await;
+            }
+            Err(error) => {
+                let message = "lists of targets stay as they were; retrying";
+                self.inner.unlisted.fail(&error, message);
+            }
         }
     }
 
     async fn apply(&self, found: Found) {
-        for problem in &found.problems {
-            tracing::warn!(problem, "a target is not scraped");
+        if found.problems.is_empty() {
+            self.inner.refused.recover("all targets are scraped again");
+        } else {
+            let reason = found.problems.join("; ");
+            self.inner
+                .refused
+                .fail(reason, "some targets are not scraped");
         }
         let mut wanted = found.targets;
         let mut ended = Vec::new();
@@ -304,14 +326,19 @@ impl Inner {
         }
         match self.append.append(samples).await {
             Ok(appended) if appended.refused > 0 => {
+                self.note_kept();
                 tracing::debug!(
                     refused = appended.refused,
                     "some scraped samples were not kept"
                 );
             }
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "what was scraped is not kept"),
+            Ok(_) => self.note_kept(),
+            Err(error) => self.unkept.fail(&error, "what was scraped is not kept"),
         }
+    }
+
+    fn note_kept(&self) {
+        self.unkept.recover("what is scraped is kept again");
     }
 }
 

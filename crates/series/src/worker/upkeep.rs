@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use egret_base::condition::ConditionSet;
 use egret_log::Directory;
 
 use super::delete::Delete;
@@ -69,6 +70,8 @@ pub(crate) struct Upkeep {
     is_deleting: bool,
     /// When work with blocks, and deleting, is tried again that failed.
     retry_at: Option<Instant>,
+    /// What fails, by what it does.
+    failing: ConditionSet,
 }
 
 /// Whether what has failed is not tried again yet.
@@ -105,6 +108,7 @@ impl Upkeep {
             root,
             is_deleting: true,
             retry_at: None,
+            failing: ConditionSet::new("series_upkeep_failing"),
         }
     }
 
@@ -130,15 +134,15 @@ impl Upkeep {
             return;
         }
         self.retry_at = None;
-        if let Err(error) = self.finish_deletion() {
-            self.retry_at = self.note_failure("deleting samples", &error);
+        let deleted = self.finish_deletion();
+        self.retry_at = self.note_outcome("deleting samples", &deleted);
+        if deleted.is_err() {
             return;
         }
         // Where no space is left for that, what is over still goes, and gives some back.
         self.flush_due();
-        if let Err(error) = self.tend_blocks() {
-            self.retry_at = self.note_failure("merging blocks", &error);
-        }
+        let tended = self.tend_blocks();
+        self.retry_at = self.note_outcome("merging blocks", &tended);
     }
 
     fn build_indexes(&self) {
@@ -170,13 +174,21 @@ impl Upkeep {
         metrics.quarantined.set(quarantined as i64);
     }
 
-    /// Tells of a failure, and says when to try again.
-    fn note_failure(&self, what: &'static str, error: &SeriesError) -> Option<Instant> {
-        if self.inner.stopping.load(Ordering::Acquire) {
-            return None;
+    /// Notes whether some work failed, and says when to try it again.
+    fn note_outcome(&self, what: &str, outcome: &Result<(), SeriesError>) -> Option<Instant> {
+        match outcome {
+            Ok(()) => {
+                self.failing
+                    .recover(what, "upkeep of the series works again");
+                None
+            }
+            Err(_) if self.inner.stopping.load(Ordering::Acquire) => None,
+            Err(error) => {
+                let message = "upkeep of the series failed; retrying";
+                self.failing.fail(what, error, message);
+                Some(Instant::now() + RETRY_PAUSE)
+            }
         }
-        tracing::warn!(%error, what, "upkeep of the series failed and is tried again");
-        Some(Instant::now() + RETRY_PAUSE)
     }
 
     /// Writes to blocks what is due of each shard. One that cannot be written holds up neither the others nor what else
@@ -188,10 +200,8 @@ impl Upkeep {
                 continue;
             }
             let flushed = self.flush_if_due(shard);
-            self.shards[shard].retry_at = match flushed {
-                Ok(()) => None,
-                Err(error) => self.note_failure("writing blocks", &error),
-            };
+            let what = format!("writing blocks of shard {shard}");
+            self.shards[shard].retry_at = self.note_outcome(&what, &flushed);
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::BoxFuture;
 use egret_base::task::{TaskReceipt, TaskRefused, TaskRequest, TaskSink};
+use egret_base::test_support::ConditionLog;
 use egret_base::{Clock, Kind, SystemClock};
 use egret_series::core::rules::NewSample;
 use egret_series::model::is_stale;
@@ -215,6 +216,35 @@ async fn alerts_are_told_once_whatever_happens() {
         .filter_map(|key| key.split('/').nth(4))
         .collect();
     assert_eq!(states, ["firing", "resolved"], "{made:?}");
+}
+
+#[tokio::test]
+async fn a_queue_that_takes_no_alerts_is_one_line_at_its_start_and_one_at_its_end() {
+    let mut waiting = Waiting::new().await;
+    waiting.queue.refuses.store(u32::MAX, Ordering::Relaxed);
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("a.yml"), RULES).expect("a file");
+    let memory = Arc::new(Memory::default());
+    up(&memory, 0.0);
+    let refusing = ReceiverConfig {
+        name: "queue/refusing".to_owned(),
+        ..waiting.receivers().remove(0)
+    };
+    let rules = start(directory.path(), &memory, vec![refusing]);
+    let log = ConditionLog::watch("alert_queue_refusing", "queue/refusing");
+    rules.reload().await.expect("the file is good");
+    while waiting.queue.refuses.load(Ordering::Relaxed) > u32::MAX - 3 || !log.is_active() {
+        tokio::task::yield_now().await;
+    }
+    assert!(
+        log.reason()
+            .is_some_and(|reason| reason.contains("come again"))
+    );
+    waiting.queue.refuses.store(0, Ordering::Relaxed);
+    first(&mut waiting.tasks, "a task", |_| true).await;
+    rules.stop().await;
+    assert!(!log.is_active());
+    assert_eq!(log.levels(), ["WARN", "INFO"]);
 }
 
 /// That everybody is told that the alert fires, and once its rule is gone that it has ended.

@@ -1,6 +1,5 @@
 //! Parts that have failed and conditions that last, looked up anew at each scrape.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use egret_base::condition;
@@ -35,14 +34,10 @@ impl Collector for Failed {
         let help = "What has a fault that lasts and is tried again, by the name of the fault";
         let mut gauge =
             encoder.encode_descriptor("egret_condition_active", help, None, MetricType::Gauge)?;
-        let mut counts: BTreeMap<&'static str, i64> = BTreeMap::new();
-        for active in condition::active() {
-            *counts.entry(active.name).or_default() += 1;
-        }
-        for (name, count) in counts {
+        for (name, count) in condition::counts() {
             let labels = [("condition", name)];
             let sample = gauge.encode_family(&labels)?;
-            ConstGauge::new(count).encode(sample)?;
+            ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(sample)?;
         }
         Ok(())
     }

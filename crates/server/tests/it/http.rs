@@ -226,9 +226,17 @@ async fn a_panic_costs_one_answer_and_not_the_connection() {
     let house = House::with(|_| {}, routes).await;
     let found = problem(house.get("/v1/panic").await, 500, "handler_panicked").await;
     assert!(!found["detail"].to_string().contains("boom"));
+    // More of them are no more lines, but a condition.
+    for _ in 0..3 {
+        problem(house.get("/v1/panic").await, 500, "handler_panicked").await;
+    }
     assert_eq!(house.get("/v1/tokens").await.status(), StatusCode::OK);
     let log = house.log();
     assert_eq!(log.matches(" ERROR ").count(), 1, "{log}");
+    let ready: serde_json::Value = house.get("/readyz").await.json().await.unwrap();
+    let names = ready["conditions"].as_array().unwrap();
+    assert!(names.contains(&"requests_failing".into()), "{ready}");
+    assert_eq!(ready["ready"], true);
     assert!(log.contains("code=\"handler_panicked\""), "{log}");
 }
 

@@ -151,6 +151,60 @@ async fn a_token_ends_at_its_time() {
     house.close().await;
 }
 
+/// The latest reason why the ends of tokens cannot be written.
+fn unwritten() -> Option<String> {
+    let mut active = egret_base::condition::active().into_iter();
+    let found =
+        active.find(|one| one.name == "state_unwritable" && one.subject == "expired tokens");
+    found.map(|one| one.reason)
+}
+
+#[tokio::test]
+async fn state_that_cannot_be_written_is_one_line_at_its_start_and_one_at_its_end() {
+    let house = House::open().await;
+    house.token(&["status:read"], Some(1_000));
+    let state = rusqlite::Connection::open(house.path("state.db")).unwrap();
+    let refuse = |reason: &str| {
+        let trigger = format!(
+            "DROP TRIGGER IF EXISTS refuse; CREATE TRIGGER refuse BEFORE UPDATE ON token
+             BEGIN SELECT RAISE(FAIL, '{reason}'); END"
+        );
+        state.execute_batch(&trigger).unwrap();
+    };
+    refuse("no room");
+    house.clock.advance(Duration::from_millis(1_000));
+    // Another reason is that of another attempt.
+    for reason in ["no room", "still no room", "no room yet"] {
+        refuse(reason);
+        while !unwritten().is_some_and(|latest| latest.contains(reason)) {
+            tokio::task::yield_now().await;
+        }
+    }
+    let ready: Value = house.get("/readyz").await.json().await.unwrap();
+    assert_eq!(ready["ready"], true);
+    let names = ready["conditions"].as_array().unwrap();
+    assert!(names.contains(&json!("state_unwritable")), "{ready}");
+    assert!(!ready.to_string().contains("no room"), "{ready}");
+    let status: Value = house.get("/v1/status").await.json().await.unwrap();
+    let conditions = status["conditions"].as_array().unwrap();
+    let is_it = |one: &&Value| one["subject"] == "expired tokens";
+    let found = conditions.iter().find(is_it).unwrap();
+    assert!(
+        found["reason"].to_string().contains("no room yet"),
+        "{found}"
+    );
+    state.execute_batch("DROP TRIGGER refuse").unwrap();
+    while unwritten().is_some() {
+        tokio::task::yield_now().await;
+    }
+    let log = house.log();
+    let lines = log.lines().filter(|line| line.contains("state_unwritable"));
+    let levels: Vec<&str> = lines
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert_eq!(levels, ["WARN", "INFO"], "{log}");
+}
+
 #[tokio::test]
 async fn the_last_use_is_on_disk_after_a_clean_stop() {
     let house = House::open().await;

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use egret_tidy::exceptions::{EXCEPTIONS, Exception, judge};
 use egret_tidy::tree::{self, File};
-use egret_tidy::{Finding, manifests, markdown, promises, rust, text};
+use egret_tidy::{Finding, conditions, manifests, markdown, promises, rust, text};
 
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| tree::files(&tree::root()));
 
@@ -72,6 +72,9 @@ fn every_exception_names_a_rule_that_exists() {
         "no-such-test",
         "registry-host",
         "machine-path",
+        "condition-name",
+        "unlisted-condition",
+        "no-such-condition",
     ]);
     let known: Vec<&str> = known.collect();
     for exception in EXCEPTIONS {
@@ -165,6 +168,23 @@ fn promises_of_the_threat_model_are_tested() {
     let page = FILES.iter().find(|file| file.path == promises::PAGE);
     let findings = promises::check(page.expect("the threat model is kept"), &FILES);
     pass(&["untested-promise", "no-such-test"], &findings);
+}
+
+#[test]
+fn conditions_are_listed() {
+    let page = FILES.iter().find(|file| file.path == conditions::PAGE);
+    // What makes conditions of any name, and this rule itself.
+    let is_own = |path: &str| {
+        path.starts_with("crates/base/src/condition") || path.starts_with("crates/tidy/")
+    };
+    let sources: Vec<&File> = files_ending(".rs")
+        .filter(|file| !is_own(&file.path))
+        .collect();
+    let findings = conditions::check(page.expect("conditions are listed"), &sources);
+    pass(
+        &["condition-name", "unlisted-condition", "no-such-condition"],
+        &findings,
+    );
 }
 
 #[test]

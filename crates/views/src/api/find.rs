@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use egret_base::condition;
 use egret_postgres::PostgresError;
 use egret_postgres::databases::is_gone;
 
@@ -50,8 +51,8 @@ impl Views {
                 Err(ViewsError::Postgres(error @ PostgresError::ForeignSchema { .. }))
                     if database.is_none() =>
                 {
-                    let database = &keeper.database;
-                    tracing::warn!(%error, database, "the views of this database are not read");
+                    let message = "the views of a database are not read";
+                    condition::occur("views_schema_foreign", &keeper.database, &error, message);
                 }
                 // What is not known is not left out silently: views of other databases are found by their database.
                 Err(error) => return Err(error),

@@ -286,8 +286,7 @@ impl Bringing<'_> {
             self.work_mem_kb = before;
             let undo = "ROLLBACK TO SAVEPOINT egret_compare";
             self.client.batch_execute(undo).await?;
-            let view = &self.view.record.name;
-            tracing::warn!(%view, %error, "a view could not be compared with its query");
+            self.done.compare_error = Some(error.to_string());
         }
         Ok(())
     }

@@ -99,6 +99,8 @@ pub struct Refreshed {
     pub why: String,
     /// Where that was asked: the rows that view and query both have, that only the query has, and only the view.
     pub compared: Option<(i64, i64, i64)>,
+    /// Why it could not be compared with its query, where that was tried by the way.
+    pub compare_error: Option<String>,
     /// Whether those who follow it have something to be told.
     pub has_told: bool,
     /// The plans of its statements, where these were asked for.

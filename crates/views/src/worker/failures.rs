@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use egret_base::condition::ConditionSet;
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::tokio_postgres::error::SqlState;
 
@@ -11,8 +12,29 @@ use crate::error::ViewsError;
 use crate::metrics::Outcome;
 use crate::model::{RefreshReport, State, ViewName};
 use crate::store::history;
-use crate::store::refresh::{Outcomes, Refreshable};
+use crate::store::refresh::{Outcomes, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
+
+/// Faults of single views that last, by [`Keeper::subject`].
+pub(super) struct ViewFaults {
+    refresh: ConditionSet,
+    compare: ConditionSet,
+}
+
+impl ViewFaults {
+    pub fn new() -> Self {
+        Self {
+            refresh: ConditionSet::new("views_refresh_failing"),
+            compare: ConditionSet::new("views_compare_failing"),
+        }
+    }
+
+    /// Forgets the faults of views that are no more.
+    pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        self.refresh.retain(&is_there);
+        self.compare.retain(&is_there);
+    }
+}
 
 impl Keeper {
     /// What became of each view of a component.
@@ -28,6 +50,7 @@ impl Keeper {
             let report = match outcome {
                 Ok(refreshed) => {
                     self.done(client, view, &refreshed).await;
+                    self.note_success(&view.record, &refreshed);
                     let report = refreshed.report(at_ms);
                     if refreshed.way().is_some() {
                         lock(&self.latest).insert(id, report.clone());
@@ -53,6 +76,28 @@ impl Keeper {
             Some(error) => Err(error),
             None => Ok(reports),
         }
+    }
+
+    fn note_success(&self, record: &Record, refreshed: &Refreshed) {
+        let subject = self.subject(record);
+        self.faults
+            .refresh
+            .recover(&subject, "a view is refreshed again");
+        let compare = &self.faults.compare;
+        if let Some(error) = &refreshed.compare_error {
+            compare.fail(
+                &subject,
+                error,
+                "a view could not be compared with its query; retrying",
+            );
+        } else if refreshed.compared.is_some() {
+            compare.recover(&subject, "a view is compared with its query again");
+        }
+    }
+
+    /// What a view is called where it has a fault.
+    pub(super) fn subject(&self, record: &Record) -> String {
+        format!("{}: {}", self.database, record.name)
     }
 
     /// The error with the limit that it comes from, where it is one of time.
@@ -138,14 +183,15 @@ impl Keeper {
         (state, error): (State, &ViewsError),
     ) -> Result<RefreshReport, ViewsError> {
         let reason = error.to_string();
-        let (database, view, doing) = (&self.database, record.name.to_string(), state.as_str());
-        tracing::warn!(
-            database,
-            view,
-            state = doing,
-            reason,
-            "a view could not be refreshed"
-        );
+        let subject = self.subject(record);
+        if state == State::Suspended {
+            // It is not tried again.
+            self.faults.refresh.end(&subject);
+            tracing::warn!(view = subject, reason, "a view is suspended");
+        } else {
+            let message = "a view could not be refreshed; retrying";
+            self.faults.refresh.fail(&subject, &reason, message);
+        }
         let is_own = !matches!(error, ViewsError::SourceFailed { .. });
         registry::failed(client, record.id, (state, &reason), is_own).await?;
         let report = failure(at_ms, &reason);

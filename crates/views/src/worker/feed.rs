@@ -90,15 +90,15 @@ impl Keeper {
         next
     }
 
-    /// Forgets change sets whose time is over, now and then.
+    /// Forgets change sets whose time is over, now and then. Returns whether this was such a time.
     ///
     /// # Errors
     /// What the server says.
-    pub async fn forget_changes(self: &Arc<Self>, session: &Session) -> Result<(), ViewsError> {
+    pub async fn forget_changes(self: &Arc<Self>, session: &Session) -> Result<bool, ViewsError> {
         {
             let mut forgotten = lock(&self.feed.forgotten);
             if forgotten.elapsed() < FORGET {
-                return Ok(());
+                return Ok(false);
             }
             *forgotten = Instant::now();
         }
@@ -109,6 +109,6 @@ impl Keeper {
             let database = &self.database;
             tracing::debug!(database, sets, "change sets of views are forgotten");
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use egret_base::{TaskReceipt, TaskRefused, TaskRequest};
+use egret_base::condition::ConditionSet;
+use egret_base::{Condition, TaskReceipt, TaskRefused, TaskRequest};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -27,11 +28,16 @@ pub async fn serve(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
         return;
     };
     let mut news = keeper.feed.news();
+    let database = keeper.database.as_str();
+    let failing = Condition::new("views_change_tasks_failing", database);
+    let refused = ConditionSet::new("views_change_tasks_refused");
     while !*stopping.borrow() {
         news.borrow_and_update();
-        if let Err(error) = hand_over_all(&keeper, &tasks).await {
-            let database = &keeper.database;
-            tracing::warn!(%error, database, "changes of views could not be made tasks; it is tried again");
+        match hand_over_all(&keeper, &tasks, &refused).await {
+            Ok(()) => failing.recover("changes of views are made tasks again"),
+            Err(error) => {
+                failing.fail(&error, "changes of views could not be made tasks; retrying");
+            }
         }
         tokio::select! {
             _ = stopping.changed() => {}
@@ -41,13 +47,19 @@ pub async fn serve(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
     }
 }
 
-async fn hand_over_all(keeper: &Keeper, tasks: &TasksTo) -> Result<(), ViewsError> {
+async fn hand_over_all(
+    keeper: &Keeper,
+    tasks: &TasksTo,
+    refused: &ConditionSet,
+) -> Result<(), ViewsError> {
     let mut session = keeper.session().await?;
     let Session { client, statements } = &mut session;
     let all = follow::feeding(client, statements).await?;
+    let is_there = |name: &str| all.iter().any(|one| subject(keeper, one) == name);
+    refused.retain(is_there);
     for feeding in all {
         // One that cannot go on keeps no other.
-        while hand_over(keeper, tasks, &mut session, &feeding).await? {}
+        while hand_over(keeper, (tasks, refused), &mut session, &feeding).await? {}
     }
     keeper.give_back(session);
     Ok(())
@@ -56,7 +68,7 @@ async fn hand_over_all(keeper: &Keeper, tasks: &TasksTo) -> Result<(), ViewsErro
 /// Hands over some change sets of a view; says whether there may be more.
 async fn hand_over(
     keeper: &Keeper,
-    tasks: &TasksTo,
+    (tasks, refused): (&TasksTo, &ConditionSet),
     session: &mut Session,
     feeding: &Feeding,
 ) -> Result<bool, ViewsError> {
@@ -93,23 +105,43 @@ async fn hand_over(
     if let Some((sequence, _)) = taken.checked_sub(1).and_then(|last| payloads.get(last)) {
         follow::handed_over(client, statements, feeding.view, *sequence).await?;
     }
-    count(keeper, &feeding, &outcomes);
+    count(keeper, &outcomes);
+    note(&subject(keeper, &feeding), &outcomes, refused);
     Ok(is_all && payloads.len() == BATCH)
 }
 
-fn count(keeper: &Keeper, feeding: &Feeding, outcomes: &[Result<TaskReceipt, TaskRefused>]) {
+/// What a view is called where its queue refuses its changes.
+fn subject(keeper: &Keeper, feeding: &Feeding) -> String {
+    format!(
+        "{}: {}, queue {}",
+        keeper.database, feeding.name, feeding.queue
+    )
+}
+
+fn note(subject: &str, outcomes: &[Result<TaskReceipt, TaskRefused>], refused: &ConditionSet) {
+    match outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
+        Some(error) => {
+            refused.fail(
+                subject,
+                error,
+                "a change of a view became no task; retrying",
+            );
+        }
+        None if outcomes.is_empty() => {}
+        None => refused.recover(subject, "changes of a view become tasks again"),
+    }
+}
+
+fn count(keeper: &Keeper, outcomes: &[Result<TaskReceipt, TaskRefused>]) {
     let made = &keeper.shared.metrics.change_tasks;
     let taken = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
     let outcome = "taken";
     made.get_or_create(&Outcome { outcome })
         .inc_by(taken as u64);
-    let Some(refused) = outcomes.iter().find_map(|outcome| outcome.as_ref().err()) else {
-        return;
-    };
-    let outcome = "refused";
-    made.get_or_create(&Outcome { outcome }).inc();
-    let (view, queue, code) = (&feeding.name, &feeding.queue, refused.code);
-    tracing::warn!(view, queue, code, %refused, "a change of a view became no task; it is tried again");
+    if outcomes.iter().any(Result::is_err) {
+        let outcome = "refused";
+        made.get_or_create(&Outcome { outcome }).inc();
+    }
 }
 
 /// The next change sets of a view, as payloads.

@@ -22,6 +22,7 @@ use crate::store::patience::Patience;
 use crate::store::refresh::{self, Besides, Compares, Order, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::restored;
+use crate::worker::failures::ViewFaults;
 use crate::worker::feed::{Feed, TasksTo};
 use crate::worker::known::Known;
 use crate::worker::session::Session;
@@ -67,6 +68,7 @@ pub struct Keeper {
     pub(super) latest: Mutex<BTreeMap<i64, RefreshReport>>,
     /// Components that may be refreshed at a time.
     parallel: Semaphore,
+    pub(super) faults: ViewFaults,
 }
 
 /// A lock whose holder died is still a lock.
@@ -83,6 +85,7 @@ impl Keeper {
         let parallel = shared.config.refresh_parallel_max.max(1) as usize;
         Self {
             database: database.to_owned(),
+            faults: ViewFaults::new(),
             shared,
             changed: Notify::new(),
             backlog: Backlog::default(),

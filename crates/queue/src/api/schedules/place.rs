@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use egret_base::Rhythm;
+use egret_base::{Rhythm, condition};
 use egret_log::Seq;
 
 use super::{Description, NewSchedule, ScheduleView, check, not_found};
@@ -207,7 +207,9 @@ impl Queues {
                 // The one before goes on. What is left of this one is known.
                 Err(error) if moves => {
                     if let Err(error) = self.drop_schedule(partition, &tenant, &name).await {
-                        tracing::warn!(%error, name, tenant, "a schedule is there twice until it is put or deleted");
+                        let reason = format_args!("{name} of tenant {tenant}: {error}");
+                        let message = "a schedule is there twice until it is put or deleted";
+                        condition::occur("queue_changes_incomplete", "schedules", reason, message);
                     }
                     return Err(error);
                 }

@@ -47,12 +47,15 @@ impl Dispatcher {
             }
         }
         let stuck = stuck.or(self.deliver_late(state, reader));
-        if let Some(error) = &stuck
-            && !self.is_stuck
-        {
-            tracing::error!(%error, "contents of tasks cannot be read at present: it is tried again");
+        match stuck {
+            Some(error) => {
+                let message = "contents of tasks cannot be read at present; retrying";
+                self.unreadable.fail(error, message);
+            }
+            None => self
+                .unreadable
+                .recover("contents of tasks can be read again"),
         }
-        self.is_stuck = stuck.is_some();
     }
 
     /// Returns why a content could not be read, where one could not.

@@ -1,8 +1,10 @@
 //! Queues that take nothing in at the moment: their rows wait, those of others go on.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use egret_base::Condition;
 use egret_postgres::retry::Policy;
 use tokio::time::Instant;
 
@@ -16,67 +18,87 @@ const LEFT_ALONE: Policy = Policy {
 };
 
 /// See the module.
-#[derive(Default)]
-pub(super) struct Holds(HashMap<String, Hold>);
+pub(super) struct Holds {
+    database: String,
+    by_queue: HashMap<String, Hold>,
+}
 
 struct Hold {
     until: Instant,
     refusals: u32,
     reason: String,
+    waiting: Condition,
 }
 
 impl Holds {
+    pub fn new(database: &str) -> Self {
+        Self {
+            database: database.to_owned(),
+            by_queue: HashMap::new(),
+        }
+    }
+
     /// How many queues are held, or were and have not been tried again.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.by_queue.len()
     }
 
     /// Those that are to be left alone now.
     pub fn names(&self) -> Vec<String> {
         let now = Instant::now();
-        let held = self.0.iter().filter(|(_, hold)| hold.until > now);
+        let held = self.by_queue.iter().filter(|(_, hold)| hold.until > now);
         held.map(|(name, _)| name.clone()).collect()
     }
 
     /// Only these have rows.
     pub fn keep(&mut self, names: &[String]) {
-        self.0.retain(|name, _| names.contains(name));
+        self.by_queue.retain(|name, _| names.contains(name));
     }
 
     /// Those with the reason.
     pub fn reasons(&self) -> BTreeMap<String, String> {
-        let held = self.0.iter();
+        let held = self.by_queue.iter();
         held.map(|(name, hold)| (name.clone(), hold.reason.clone()))
             .collect()
     }
 
-    /// A row was refused. True when the queue had taken everything before.
-    pub fn hold(&mut self, queue: &str, error: &QueueError) -> bool {
-        let now = Instant::now();
-        let known = self.0.get_mut(queue);
-        let is_news = known.is_none();
+    /// A row was refused.
+    pub fn hold(&mut self, queue: &str, error: &QueueError) {
+        let (now, subject) = (Instant::now(), format!("{}, queue {queue}", self.database));
+        let known = self.by_queue.entry(queue.to_owned());
         let hold = match known {
             // The other rows of the same batch.
-            Some(hold) if hold.until > now => return false,
-            Some(hold) => hold,
-            None => self.0.entry(queue.to_owned()).or_insert(Hold {
+            Entry::Occupied(known) if known.get().until > now => return,
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert(Hold {
                 until: now,
                 refusals: 0,
                 reason: String::new(),
+                waiting: Condition::new("outbox_rows_waiting", subject.as_str()),
             }),
         };
         hold.refusals += 1;
         hold.until = now + LEFT_ALONE.wait(hold.refusals);
         hold.reason = error.to_string();
-        is_news
+        // A queue that takes nothing in at present is no fault of the outbox.
+        if hold.waiting.begin(error) {
+            let condition = "outbox_rows_waiting";
+            tracing::info!(condition, subject, %error, "rows of the outbox wait for their queue");
+        }
     }
 
     /// A row was taken.
     pub fn release(&mut self, queue: &str) {
         let now = Instant::now();
         // One of the same batch may have been refused.
-        if self.0.get(queue).is_some_and(|hold| hold.until <= now) {
-            self.0.remove(queue);
+        if self
+            .by_queue
+            .get(queue)
+            .is_some_and(|hold| hold.until <= now)
+            && let Some(hold) = self.by_queue.remove(queue)
+        {
+            hold.waiting
+                .recover("the queue takes rows of the outbox again");
         }
     }
 
@@ -84,7 +106,7 @@ impl Holds {
     pub fn wait(&self) -> Duration {
         let now = Instant::now();
         let waits = self
-            .0
+            .by_queue
             .values()
             .map(|hold| hold.until.saturating_duration_since(now));
         waits.min().unwrap_or(Duration::MAX)

@@ -94,7 +94,6 @@ impl Driven {
                     ("queue.tasks_max", u64::MAX),
                     ("queue.tenant_tasks_max", 0),
                 ),
-                place: "memory".to_owned(),
                 shelf: Arc::new(Shelf::new(Path::new(""), 0)),
                 chain_messages_max: CHAIN_MESSAGES_MAX,
             }),

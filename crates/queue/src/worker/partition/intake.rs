@@ -1,7 +1,7 @@
 //! What is let into a turn: as much as fits into one batch of the log, and new tasks only while there is
 //! room for work on those that are there.
 
-use egret_base::Limit;
+use egret_base::{Condition, Limit};
 use egret_log::{Batch, Log};
 
 use super::Told;
@@ -45,17 +45,15 @@ impl Intake {
         }
     }
 
-    /// Logs that there is no room any longer, or again: callers are not told where.
-    pub fn note(&self, was_full: &mut bool, place: &str) {
+    /// Notes whether there is room.
+    pub fn note(&self, log_full: &Condition) {
         if !self.takes_in {
             return;
         }
-        match (*was_full, &self.full) {
-            (false, Some(error)) => tracing::warn!(%error, place, "the queue takes no tasks in"),
-            (true, None) => tracing::info!(place, "the queue has room for tasks again"),
-            _ => {}
+        match &self.full {
+            Some(error) => log_full.fail(error, "the queue takes no tasks in"),
+            None => log_full.recover("the queue has room for tasks again"),
         }
-        *was_full = self.full.is_some();
     }
 
     /// What ticks may take: their tasks are new ones too, and most of the batch is for what waits.

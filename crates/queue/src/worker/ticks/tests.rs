@@ -110,7 +110,7 @@ impl Rig {
         state.put_queue(QUEUE, "t", "q", &QueueSettings::default());
         Self {
             state,
-            ticks: Ticks::default(),
+            ticks: Ticks::new(0),
             records: BTreeMap::new(),
             next: 1,
             error: None,

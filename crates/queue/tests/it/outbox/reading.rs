@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
+use egret_base::test_support::ConditionLog;
 use egret_base::{Entropy, SeededEntropy, TaskRequest, TaskSink};
 use egret_queue::SettingsChange;
 
@@ -112,6 +113,7 @@ async fn rows_that_the_queue_refuses_for_good_are_put_aside() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_takes_nothing_in_holds_its_rows_and_no_others() {
     let rig = Rig::start(15).await;
+    let log = ConditionLog::watch("outbox_rows_waiting", &rig.database.name);
     let settings = SettingsChange::default();
     let made = rig.queues.put_queue(TENANT, "drained", &settings);
     made.await.unwrap();
@@ -132,17 +134,25 @@ async fn a_queue_that_takes_nothing_in_holds_its_rows_and_no_others() {
     let view = rig.view().await;
     assert_eq!((view.waiting, &*view.reader), (1_500, "reading"));
     assert!(view.held["drained"].contains("draining"), "{view:?}");
+    assert!(
+        log.reason()
+            .is_some_and(|reason| reason.contains("draining"))
+    );
     let resumed = rig.queues.set_flow(TENANT, "drained", None, Some(false));
     resumed.await.unwrap();
     rig.drained().await;
     assert_eq!(rig.tasks("drained").await.len(), 1_500);
     assert_eq!(rig.tasks("q").await.len(), 1_500);
+    // Waiting for that queue is no fault of the outbox.
+    assert!(!log.is_active());
+    assert_eq!(log.levels(), ["INFO", "INFO"]);
     rig.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_egret_reads_and_another_takes_over() {
     let rig = Rig::start(18).await;
+    let log = ConditionLog::watch("outbox_unreachable", &rig.database.name);
     while rig.view().await.reader != "reading" {
         tokio::task::yield_now().await;
     }
@@ -161,10 +171,13 @@ async fn one_egret_reads_and_another_takes_over() {
     rig.client.batch_execute(enqueue).await.unwrap();
     rig.drained().await;
     assert_eq!(rig.tasks("q").await.len(), 1);
+    assert!(log.is_active());
     rig.outbox.stop().await;
     rig.client.batch_execute(enqueue).await.unwrap();
     rig.drained().await;
     assert_eq!(rig::tasks(&other_queues, "q").await.len(), 1);
+    assert!(!log.is_active());
+    assert_eq!(log.levels(), ["WARN", "INFO"]);
     other.stop().await;
     other_queues.stop().await;
     rig.stop().await;

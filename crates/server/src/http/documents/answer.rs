@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use egret_base::{Coded, Timestamp};
+use egret_base::{Coded, Timestamp, condition};
 use egret_documents::DocumentsError;
 use egret_documents::Stored;
 use egret_documents::api::{Applied, Found, Outcome, Page, Referring, Refused, Summary};
@@ -319,7 +319,12 @@ pub(super) fn problem(error: DocumentsError) -> Problem {
         _ => None,
     };
     if error.kind() == egret_base::Kind::Internal {
-        tracing::error!(%error, "a document is damaged");
+        condition::occur(
+            "documents_damaged",
+            "documents",
+            &error,
+            "a document is damaged",
+        );
     }
     let problem = Problem::from(error);
     match member {

@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use egret_base::condition;
 use egret_documents::Documents;
 use egret_documents::api::{Export, Imported};
 use futures_util::{Stream, stream};
@@ -171,7 +172,13 @@ fn lines(export: Export, meta: bool) -> impl Stream<Item = Result<Bytes, Infalli
         match told {
             Ok(()) => Some((Ok(text.into()), Some(export))),
             Err(error) => {
-                tracing::warn!(%error, "an export ends before its end");
+                let message = "an export was broken off";
+                condition::occur(
+                    "answers_broken_off",
+                    "exports of documents",
+                    &error,
+                    message,
+                );
                 text.push_str("{\"error\":");
                 Some((Ok(text.into()), None))
             }

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
+use egret_base::condition;
 use egret_queue::model::{Lease, TaskId};
 use egret_queue::{self as engine, Detail, Opened, QueueError, Queues};
 use futures_util::Stream;
@@ -244,8 +245,9 @@ impl Stream for FileBytes {
         let is_whole = self.left > 0 || self.crc32c == self.expected;
         if length == 0 || !is_whole {
             self.left = 0;
-            tracing::error!("an attachment is damaged and its answer broken off");
             let damaged = std::io::Error::other("the file is not what was sent");
+            let message = "an attachment is damaged and its answer broken off";
+            condition::occur("answers_broken_off", "attachments", &damaged, message);
             return Poll::Ready(Some(Err(damaged)));
         }
         Poll::Ready(Some(Ok(bytes.freeze())))

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use egret_base::condition;
 use futures_util::stream;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -67,10 +68,9 @@ impl Chunks {
             Err(SendTimeoutError::Closed(_)) => {}
             Err(SendTimeoutError::Timeout(_)) => {
                 let seconds = self.wait_max.as_secs();
-                tracing::warn!(
-                    seconds,
-                    "an answer with samples was broken off: its client took nothing for so long"
-                );
+                let reason = format_args!("the client took nothing for {seconds} s");
+                let message = "an answer with samples was broken off";
+                condition::occur("answers_broken_off", "slow clients", reason, message);
             }
         }
         self.break_off()

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use egret_base::condition;
 use egret_series::core::promql::QueryError;
 use egret_series::model::{Labels, METRIC_NAME, SeriesSamples, TimeMs, is_stale};
 use egret_series::wire::exposition::{TextFormat, append_sample};
@@ -141,10 +142,15 @@ pub(super) async fn export(
         match series.visit_samples(scope, writer).await {
             Ok(Writer { format, chunks }) => chunks.finish(format.finish()).await,
             // The answer has begun: breaking it off is all that is left.
-            Err(error) => tracing::warn!(%error, "an export was broken off"),
+            Err(error) => broken_off(error),
         }
     });
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
+}
+
+fn broken_off(error: impl std::fmt::Display) {
+    let message = "an export was broken off";
+    condition::occur("answers_broken_off", "exports of series", error, message);
 }
 
 fn without_histograms(labels: &Labels) -> QueryError {
@@ -165,7 +171,7 @@ impl SampleVisitor for Writer {
         if !self.format.has_histograms() && !samples.histograms.is_empty() {
             // They came after it was looked whether there are any. The answer has begun.
             let error = without_histograms(labels);
-            tracing::warn!(%error, "an export was broken off");
+            broken_off(error);
             return self.chunks.break_off();
         }
         self.format.append(labels, samples);

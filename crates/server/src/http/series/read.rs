@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use egret_base::condition;
 use egret_series::core::promql::{Compiler, QueryError};
 use egret_series::model::{Labels, SeriesSamples};
 use egret_series::wire::remote_read::{ChunkedResponse, ReadForm, ReadQuery, ReadResponse, decode};
@@ -107,7 +108,7 @@ fn in_chunks(series: Series, scopes: Vec<Scope>) -> Response {
             streaming = match series.visit_samples(scope, streaming).await {
                 Ok(streaming) => streaming,
                 // The answer has begun: breaking it off is all that is left.
-                Err(error) => return tracing::warn!(%error, "a remote read was broken off"),
+                Err(error) => return broken_off(error),
             };
             if streaming.chunks.is_broken_off() {
                 return;
@@ -121,6 +122,11 @@ fn in_chunks(series: Series, scopes: Vec<Scope>) -> Response {
         chunks.finish(response.take().into()).await;
     });
     ([(header::CONTENT_TYPE, CHUNKED)], body).into_response()
+}
+
+fn broken_off(error: impl std::fmt::Display) {
+    let message = "a remote read was broken off";
+    condition::occur("answers_broken_off", "remote reads", error, message);
 }
 
 fn without_histograms(labels: &Labels) -> QueryError {
@@ -143,7 +149,7 @@ impl SampleVisitor for Streaming {
         if !samples.histograms.is_empty() {
             // They came after it was looked whether there are any. The answer has begun.
             let error = without_histograms(labels);
-            tracing::warn!(%error, "a remote read was broken off");
+            broken_off(error);
             return self.chunks.break_off();
         }
         self.response.push(self.query, labels.iter(), samples);

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use egret_base::Timestamp;
+use egret_base::{Timestamp, condition};
 use egret_views::model::ChangePage;
 use egret_views::{Begins, Follower, ViewsError};
 use futures_util::{Stream, stream};
@@ -182,7 +182,9 @@ fn events(
             Ok(Ok(page)) => match told(follower.view(), page) {
                 Ok(event) => Some((Ok(event), Some((follower, stopping, false)))),
                 Err(error) => {
-                    tracing::error!(view = follower.view(), %error, "a row of a change set is no JSON");
+                    let reason = format_args!("view {}: {error}", follower.view());
+                    let message = "a row of a change set is no JSON";
+                    condition::occur("answers_broken_off", "changes of views", reason, message);
                     None
                 }
             },

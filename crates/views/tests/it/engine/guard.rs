@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use egret_base::lifecycle::Service;
 use egret_base::settings::Span;
+use egret_base::test_support::ConditionLog;
 use egret_views::ViewsConfig;
 use egret_views::model::{Alteration, Schedule, State};
 use prometheus_client::encoding::text::encode;
@@ -271,4 +272,26 @@ async fn what_fails_only_between_two_states_is_computed_as_a_whole() {
     rig.run("DELETE FROM b WHERE id = 1").await;
     rig.refresh("only").await;
     rig.verify(&["ratio", "only"]).await;
+}
+
+#[tokio::test]
+async fn a_view_that_cannot_be_refreshed_is_one_line_at_its_start_and_one_at_its_end() {
+    let rig = Rig::new(16).await;
+    rig.run("CREATE TABLE part (id int PRIMARY KEY, n int); INSERT INTO part VALUES (1, 1)")
+        .await;
+    rig.create(view("share", "SELECT id, 100 / n AS share FROM part"))
+        .await
+        .unwrap();
+    let log = ConditionLog::watch("views_refresh_failing", &rig.database.name);
+    rig.run("INSERT INTO part VALUES (2, 0)").await;
+    for _ in 0..3 {
+        let failed = rig.views.refresh(&at("share")).await.unwrap_err();
+        assert!(failed.to_string().contains("division by zero"), "{failed}");
+        assert!(log.is_active());
+    }
+    rig.run("UPDATE part SET n = 4 WHERE n = 0").await;
+    rig.refresh("share").await;
+    rig.verify(&["share"]).await;
+    assert!(!log.is_active());
+    assert_eq!(log.levels(), ["WARN", "INFO"]);
 }
