@@ -15,7 +15,7 @@ use super::jws::Algorithm;
 use super::refusal::JwtRefusal;
 use crate::error::ServerError;
 use crate::tokens::{
-    ADMIN, DEFAULT_TENANT, SCOPES_MAX, Token, Tokens, check_claims, check_tenant, shown_name,
+    ADMIN, DEFAULT_TENANT, SCOPES_MAX, Scope, Token, Tokens, check_claims, check_tenant, shown_name,
 };
 
 /// Longest leeway that may be set.
@@ -193,8 +193,14 @@ impl Policy {
             .filter_map(|role| self.role_scopes.get(role))
             .flatten()
             .cloned();
+        // What concerns the whole server is for the operator's tenant, as no administrator of another tenant could give
+        // it to a token of Egret's.
         let is_allowed = |scope: &String| {
-            scope != ADMIN || tenant != DEFAULT_TENANT || self.allows_operator_admin
+            if tenant == DEFAULT_TENANT {
+                scope != ADMIN || self.allows_operator_admin
+            } else {
+                !Scope::is_host_wide(scope)
+            }
         };
         let scopes: BTreeSet<String> = named.chain(by_role).filter(is_allowed).collect();
         if scopes.len() > SCOPES_MAX {

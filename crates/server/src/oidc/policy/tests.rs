@@ -243,3 +243,17 @@ fn settings_that_cannot_work_are_refused_by_name() {
         assert!(error.starts_with(&format!("{setting}: ")), "{error}");
     }
 }
+
+#[test]
+fn scopes_of_the_whole_server_are_for_the_operators_tenant() {
+    let rig = Rig::new();
+    let by_claim = |config: &mut OidcConfig| {
+        config.tenant = None;
+        config.tenant_claim = Some("org".to_owned());
+    };
+    let claims = |org: &str| json!({"org": org, "scope": "metrics:read status:* queue:read"});
+    let token = rig.token(by_claim, &claims("acme")).unwrap();
+    assert_eq!(token.scopes, ["queue:read"]);
+    let token = rig.token(by_claim, &claims("default")).unwrap();
+    assert_eq!(token.scopes, ["metrics:read", "queue:read", "status:*"]);
+}
