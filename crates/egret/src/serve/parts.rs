@@ -244,12 +244,7 @@ impl Parts {
             stack.failures().clone(),
             Arc::new(move || whole.failed_parts()),
         );
-        let server = server
-            .certificates(self.certificates.clone())
-            .oidc(OidcOptions {
-                config: self.oidc.clone(),
-                destinations: self.destinations.clone(),
-            });
+        let server = self.with_proofs(server);
         let databases = underneath.databases("server");
         let mut server = self.with_engines(server, engines, monitor.clone(), databases);
         match underneath {
@@ -275,6 +270,15 @@ impl Parts {
             admin_token: admin.map(|admin| admin.token),
             reloadable,
         })
+    }
+
+    /// How clients prove who they are other than by a token of Egret's, and by what they know the server.
+    fn with_proofs(&self, server: Builder) -> Builder {
+        let oidc = OidcOptions {
+            config: self.oidc.clone(),
+            destinations: self.destinations.clone(),
+        };
+        server.certificates(self.certificates.clone()).oidc(oidc)
     }
 
     /// What SIGHUP changes.

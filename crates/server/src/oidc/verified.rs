@@ -13,7 +13,10 @@ use super::keys::Fingerprint;
 use crate::tokens::{LiveToken, TokenEnd};
 
 /// Most tokens that are remembered as verified.
-pub(super) const VERIFIED_MAX: Limit = Limit::new("oidc_tokens_verified_max", 10_000);
+pub(super) const VERIFIED_MAX: Limit = Limit::new("oidc_tokens_verified_max", 20_000);
+
+/// Most of them of one tenant.
+const TENANT_VERIFIED_MAX: Limit = Limit::new("oidc_tokens_verified_per_tenant_max", 10_000);
 
 /// What part of the tokens makes room at once, as finding the least recently used looks at all.
 const EVICTED_FRACTION: usize = 8;
@@ -54,9 +57,11 @@ impl VerifiedTokens {
         if let Some(known) = tokens.get(&digest) {
             return Ok(known.token.clone());
         }
-        if tokens.len() as u64 >= VERIFIED_MAX.max {
-            make_room(&mut tokens);
-            VERIFIED_MAX.check(tokens.len() as u64 + 1)?;
+        // Below the bound of a tenant there is nothing to count.
+        if tokens.len() as u64 >= TENANT_VERIFIED_MAX.max {
+            let tenant = token.tenant.as_str();
+            make_room(&mut tokens, TENANT_VERIFIED_MAX, |of| of.tenant == tenant)?;
+            make_room(&mut tokens, VERIFIED_MAX, |_| true)?;
         }
         let token = Arc::new(token);
         let verified = VerifiedToken {
@@ -109,19 +114,31 @@ impl VerifiedTokens {
     }
 }
 
-/// Forgets tokens that no request holds: the map has the only reference, and gives out no other while it is locked.
-fn make_room(tokens: &mut HashMap<TokenDigest, VerifiedToken>) {
-    let unused = tokens
-        .iter()
-        .filter(|(_, known)| Arc::strong_count(&known.token) == 1);
+/// Makes room for one more of those tokens that `is_counted` names, by forgetting some that no request holds: of these
+/// the map has the only reference, and gives out no other while it is locked.
+///
+/// # Errors
+/// [`LimitExceeded`]: there are as many, all of them in use.
+fn make_room(
+    tokens: &mut HashMap<TokenDigest, VerifiedToken>,
+    limit: Limit,
+    is_counted: impl Fn(&LiveToken) -> bool,
+) -> Result<(), LimitExceeded> {
+    let counted = tokens.iter().filter(|(_, known)| is_counted(&known.token));
+    let count = counted.clone().count();
+    if limit.check(count as u64 + 1).is_ok() {
+        return Ok(());
+    }
+    let unused = counted.filter(|(_, known)| Arc::strong_count(&known.token) == 1);
     let mut unused: Vec<(Option<Timestamp>, TokenDigest)> = unused
         .map(|(digest, known)| (known.token.last_used(), *digest))
         .collect();
     unused.sort_unstable();
-    let count = (tokens.len() / EVICTED_FRACTION).max(1);
-    for (_, digest) in unused.into_iter().take(count) {
-        tokens.remove(&digest);
+    unused.truncate((count / EVICTED_FRACTION).max(1));
+    for (_, digest) in &unused {
+        tokens.remove(digest);
     }
+    limit.check((count - unused.len()) as u64 + 1)
 }
 
 #[cfg(test)]

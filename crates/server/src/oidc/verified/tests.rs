@@ -6,10 +6,14 @@ use super::*;
 use crate::tokens::Token;
 
 fn token(expires_at: i64) -> LiveToken {
+    token_of("default", expires_at)
+}
+
+fn token_of(tenant: &str, expires_at: i64) -> LiveToken {
     let token = Token {
         id: "oidc:0".to_owned(),
         name: "anna".to_owned(),
-        tenant: "default".to_owned(),
+        tenant: tenant.to_owned(),
         scopes: Vec::new(),
         claims: BTreeMap::new(),
         created_at: Timestamp::from_micros(0),
@@ -47,25 +51,43 @@ fn tokens_end_at_their_time_and_with_their_key() {
 #[test]
 fn at_the_limit_unused_tokens_make_room_and_used_ones_stay() {
     let tokens = VerifiedTokens::default();
+    let insert = |number: u64| tokens.insert(numbered(number), token(10), [0; 32]);
     let mut held = Vec::new();
-    for number in 0..VERIFIED_MAX.max {
-        let token = tokens.insert(numbered(number), token(10), [0; 32]).unwrap();
+    for number in 0..TENANT_VERIFIED_MAX.max {
+        let token = insert(number).unwrap();
         if number % 2 == 0 {
             held.push(token);
         }
     }
-    for number in VERIFIED_MAX.max..VERIFIED_MAX.max + 5_000 {
-        held.push(tokens.insert(numbered(number), token(10), [0; 32]).unwrap());
-        assert!(tokens.len() as u64 <= VERIFIED_MAX.max);
+    for number in TENANT_VERIFIED_MAX.max..TENANT_VERIFIED_MAX.max + 5_000 {
+        held.push(insert(number).unwrap());
+        assert!(tokens.len() as u64 <= TENANT_VERIFIED_MAX.max);
     }
     // All are in use now.
-    let refused = tokens.insert(numbered(u64::MAX), token(10), [0; 32]);
-    assert_eq!(refused.unwrap_err().name, "oidc_tokens_verified_max");
+    let refused = insert(u64::MAX).unwrap_err();
+    assert_eq!(refused.name, "oidc_tokens_verified_per_tenant_max");
     assert!(tokens.find(&numbered(0)).is_some());
     drop(held);
-    assert!(
-        tokens
-            .insert(numbered(u64::MAX), token(10), [0; 32])
-            .is_ok()
-    );
+    assert!(insert(u64::MAX).is_ok());
+}
+
+#[test]
+fn a_tenant_leaves_room_for_tokens_of_others() {
+    let tokens = VerifiedTokens::default();
+    let insert = |tenant: &'static str, number: u64| {
+        let digest = digest(&format!("{tenant} {number}"));
+        tokens.insert(digest, token_of(tenant, 10), [0; 32])
+    };
+    let fill = |tenant| (0..TENANT_VERIFIED_MAX.max).map(move |number| (tenant, number));
+    let held: Vec<_> = fill("acme")
+        .map(|(tenant, number)| insert(tenant, number).unwrap())
+        .collect();
+    assert!(insert("acme", u64::MAX).is_err());
+    let others: Vec<_> = fill("others")
+        .map(|(tenant, number)| insert(tenant, number).unwrap())
+        .collect();
+    let refused = insert("third", 0).unwrap_err();
+    assert_eq!(refused.name, VERIFIED_MAX.name);
+    drop((held, others));
+    assert!(insert("third", 0).is_ok());
 }
