@@ -72,6 +72,7 @@ impl Private {
             url: format!("http://127.0.0.1:{server_port}"),
             token: None,
             certificate: None,
+            identity: None,
             data_dir: Some(data_dir),
         };
         Ok(Self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use reqwest::{Certificate, Client, Method, RequestBuilder};
+use reqwest::{Certificate, Client, Identity, Method, RequestBuilder};
 use serde_json::Value;
 
 use crate::refusal;
@@ -22,6 +22,8 @@ pub struct Door {
     pub token: Option<String>,
     /// A certificate (PEM) to trust besides those the system trusts.
     pub certificate: Option<Vec<u8>>,
+    /// The certificate and key (PEM) to show where the server asks for them.
+    pub identity: Option<Vec<u8>>,
     /// Its data directory, where it is known to be on this machine.
     pub data_dir: Option<PathBuf>,
 }
@@ -53,6 +55,10 @@ impl Server {
             let certificates =
                 Certificate::from_pem_bundle(pem).context("the server's certificate")?;
             builder = builder.tls_certs_merge(certificates);
+        }
+        if let Some(pem) = &door.identity {
+            let identity = Identity::from_pem(pem).context("the client's certificate and key")?;
+            builder = builder.identity(identity);
         }
         // The lock file holds the pid of whoever runs on that directory.
         let pid = door.data_dir.as_ref().and_then(|data_dir| {

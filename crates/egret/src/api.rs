@@ -15,7 +15,7 @@ use reqwest::{Method, RequestBuilder, Response, Url, header};
 use serde_json::Value as Json;
 
 use self::address::not_sent;
-pub use self::address::{Address, Credentials};
+pub use self::address::{Address, ClientIdentity, Credentials};
 use self::listener::{ListenerError, ListenerGuard};
 use self::problem::Problem;
 use crate::failure::{Exit, Failure};
@@ -113,8 +113,13 @@ impl Api {
             let authorities = reqwest::Certificate::from_pem_bundle(pem).context("--ca-file")?;
             builder = builder.tls_certs_merge(authorities);
         }
+        let identity = address.identity.as_ref();
         if let Some(pem) = &address.certificate {
-            builder = builder.tls_backend_preconfigured(own_certificate::trusting(pem)?);
+            let tls = own_certificate::trusting(pem, identity)?;
+            builder = builder.tls_backend_preconfigured(tls);
+        } else if let Some(identity) = identity {
+            let identity = reqwest::Identity::from_pem(&identity.pem());
+            builder = builder.identity(identity.context("--client-cert and --client-key")?);
         }
         Ok(Self {
             http: builder

@@ -97,6 +97,12 @@ pub struct Global {
     /// Certificates (PEM) of authorities to trust beside those of this machine
     #[arg(long, global = true, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+    /// This client's certificate (PEM), for a server that asks for one; also EGRET_CLIENT_CERT
+    #[arg(long, global = true, value_name = "FILE")]
+    pub client_cert: Option<PathBuf>,
+    /// The private key of the client's certificate (PEM); also EGRET_CLIENT_KEY
+    #[arg(long, global = true, value_name = "FILE")]
+    pub client_key: Option<PathBuf>,
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub color: Color,

@@ -22,12 +22,13 @@ mod view;
 mod volume;
 
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 use reqwest::Url;
 
-use crate::api::{Address, Api, Credentials, read_token};
+use crate::api::{Address, Api, ClientIdentity, Credentials, read_token};
 use crate::cli::{self, Cli, Command, Global};
 use crate::configuration::Configuration;
 use crate::failure::Failure;
@@ -157,9 +158,11 @@ fn api(global: &Global, configuration: &Configuration) -> Result<Api, Failure> {
             url: parse_url(&text)?,
             certificate: None,
             authorities: None,
+            identity: None,
         },
         None => configuration.address()?,
     };
+    address.identity = identity(global)?;
     if let Some(path) = &global.ca_file {
         let pem = std::fs::read(path)
             .map_err(|error| Failure::usage(format!("--ca-file {}: {error}", path.display())))?;
@@ -169,6 +172,33 @@ fn api(global: &Global, configuration: &Configuration) -> Result<Api, Failure> {
     }
     let credentials = token(global, configuration, &address)?;
     Ok(Api::new(address, credentials)?)
+}
+
+/// The client's certificate and key that the flags or the environment name.
+fn identity(global: &Global) -> Result<Option<ClientIdentity>, Failure> {
+    let path = |given: &Option<PathBuf>, name| {
+        let given = given.clone();
+        given.or_else(|| variable(name).map(PathBuf::from))
+    };
+    let certificate = path(&global.client_cert, "EGRET_CLIENT_CERT");
+    let key = path(&global.client_key, "EGRET_CLIENT_KEY");
+    let read = |flag, path: PathBuf| {
+        let read = std::fs::read(&path);
+        read.map_err(|error| Failure::usage(format!("{flag} {}: {error}", path.display())))
+    };
+    match (certificate, key) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some(ClientIdentity {
+            certificate: read("--client-cert", certificate)?,
+            key: read("--client-key", key)?,
+        })),
+        (Some(_), None) => Err(Failure::usage(
+            "--client-cert needs the key of the certificate: --client-key or EGRET_CLIENT_KEY",
+        )),
+        (None, Some(_)) => Err(Failure::usage(
+            "--client-key needs the certificate of the key: --client-cert or EGRET_CLIENT_CERT",
+        )),
+    }
 }
 
 fn parse_url(text: &str) -> Result<Url, Failure> {

@@ -17,8 +17,8 @@ use egret_outgoing::OutgoingConfig;
 use egret_postgres::PostgresConfig;
 use egret_queue::QueueConfig;
 use egret_series::SeriesConfig;
-use egret_server::ServerConfig;
 use egret_server::proxy::ProxyConfig;
+use egret_server::{OidcConfig, ServerConfig};
 use egret_views::ViewsConfig;
 
 use crate::api::Address;
@@ -41,7 +41,12 @@ egret_base::settings! {
 }
 
 /// Read by the client only; they are no settings.
-const CLIENT_VARIABLES: [&str; 2] = ["EGRET_TOKEN", "EGRET_URL"];
+const CLIENT_VARIABLES: [&str; 4] = [
+    "EGRET_TOKEN",
+    "EGRET_URL",
+    "EGRET_CLIENT_CERT",
+    "EGRET_CLIENT_KEY",
+];
 /// What `egret queue work` tells the commands that it runs, which may run this program again.
 const WORK_VARIABLES: [&str; 8] = [
     "EGRET_TASK_ID",
@@ -98,6 +103,7 @@ fn parts() -> Vec<Part> {
         Part::of::<DocumentsConfig>(),
         Part::of::<OutgoingConfig>(),
         Part::of::<ServerConfig>(),
+        Part::of::<OidcConfig>(),
         Part::of::<ProxyConfig>(),
     ]
 }
@@ -291,6 +297,7 @@ impl Configuration {
             url,
             certificate,
             authorities: None,
+            identity: None,
         })
     }
 

@@ -1,5 +1,6 @@
 //! The client: requests, answers, and what goes wrong, never with the URL in it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,6 +136,35 @@ impl OutgoingClient {
         Ok(OutgoingRequest::new(&self.open, Method::POST, parse(url)?))
     }
 
+    /// A GET from an address that the operator's configuration names, `named`, or that the service there names. What is
+    /// on another host or port than `named` is like an address that a user names. No redirect is followed.
+    ///
+    /// # Errors
+    /// [`OutgoingError`].
+    pub async fn get_linked(
+        &self,
+        named: &str,
+        url: &str,
+        prepare: impl FnOnce(OutgoingRequest) -> OutgoingRequest,
+    ) -> Result<Answer, OutgoingError> {
+        let (named, url) = (parse(named)?, parse(url)?);
+        let client = self.client_for(&named, &url)?;
+        prepare(OutgoingRequest::new(client, Method::GET, url))
+            .send()
+            .await
+    }
+
+    /// The client for a URL to which what the operator's configuration names has led.
+    fn client_for(&self, named: &Url, url: &Url) -> Result<&reqwest::Client, OutgoingError> {
+        if is_same_origin(named, url) {
+            return Ok(&self.open);
+        }
+        Ok(match self.destinations.permission(url)? {
+            Permission::ByName => &self.open,
+            Permission::ByAddress => &self.guarded,
+        })
+    }
+
     /// GETs from an address that the operator's configuration names. `prepare` adds headers and the
     /// time limit to each request. A redirect is followed where the client's options say so: on the
     /// same host and port as before, else like an address that a user names and without the
@@ -152,14 +182,7 @@ impl OutgoingClient {
         let mut url = named.clone();
         for _ in 0..=REDIRECTS_MAX {
             let is_named = is_same_origin(&named, &url);
-            let client = if is_named {
-                &self.open
-            } else {
-                match self.destinations.permission(&url)? {
-                    Permission::ByName => &self.open,
-                    Permission::ByAddress => &self.guarded,
-                }
-            };
+            let client = self.client_for(&named, &url)?;
             let mut request = prepare(OutgoingRequest::new(client, Method::GET, url.clone()));
             if is_named {
                 request = authorize(request);
@@ -181,6 +204,22 @@ impl OutgoingClient {
             reason: format!("more than {REDIRECTS_MAX} redirects"),
         })
     }
+}
+
+/// Whether what is sent to a URL, and what comes back, can be neither read nor changed on the way: `https`, or `http` to
+/// an address of this machine.
+///
+/// # Errors
+/// [`OutgoingError::Url`].
+pub fn is_confidential(url: &str) -> Result<bool, OutgoingError> {
+    let url = parse(url)?;
+    let host = url.host_str().unwrap_or_default();
+    let literal = host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = literal == "localhost"
+        || literal
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback());
+    Ok(url.scheme() == "https" || is_loopback)
 }
 
 fn is_same_origin(one: &Url, other: &Url) -> bool {

@@ -11,7 +11,9 @@ mod destinations;
 mod resolve;
 mod slots;
 
-pub use client::{Answer, ClientOptions, OutgoingClient, OutgoingError, OutgoingRequest};
+pub use client::{
+    Answer, ClientOptions, OutgoingClient, OutgoingError, OutgoingRequest, is_confidential,
+};
 pub use config::OutgoingConfig;
 pub use destinations::Destinations;
 pub use reqwest::Url;

@@ -4,22 +4,26 @@
 //! entry), so what `/docs` says is what is enforced. A route without documentation takes an admin
 //! token; nothing is public unless it says so.
 
+mod requirements;
+
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::request::Parts;
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, header};
 use percent_encoding::percent_decode_str;
 
-use crate::audit::OBJECT_BYTES_MAX;
 use crate::metrics::ComponentTime;
 use crate::observe::RequestContext;
+use crate::oidc::{Oidc, has_jwt_form};
 use crate::problem::Problem;
 use crate::tokens::{ADMIN, LiveToken, Reach, Scope, TokenError, Tokens};
+
+pub(crate) use requirements::{Operation, Requirements};
 
 /// Who is calling, as their token says.
 #[derive(Clone, Debug)]
@@ -203,185 +207,109 @@ impl Requirement {
     }
 }
 
-/// An operation as the audit log names it.
-#[derive(Debug)]
-pub(crate) struct Operation {
-    /// Its id in the OpenAPI document or the gRPC contract.
-    pub(crate) id: String,
-    /// The pattern of its path.
-    pub(crate) path: String,
-    /// Whether the audit log has every call of it, and not only refused ones.
-    pub(crate) is_audited: bool,
-}
-
-impl Operation {
-    /// The names in a request's path, as the audit log has them.
-    pub(crate) fn object(&self, path: &str) -> Option<String> {
-        let segments = self.path.split('/').zip(path.split('/'));
-        let names = segments.filter(|(pattern, _)| pattern.starts_with('{'));
-        let names: Vec<&str> = names.map(|(_, name)| name).collect();
-        let mut object = names.join("/");
-        object.truncate(object.floor_char_boundary(OBJECT_BYTES_MAX));
-        (!object.is_empty()).then_some(object)
-    }
-}
-
-/// Operations that change much and often, or nothing, although their scopes are those of changes.
-const NOT_AUDITED: [&str; 3] = ["queryBranch", "validateView", "Follow"];
-
-/// Whether the audit log has every call of an operation: what an operator does, not the traffic of
-/// tasks, documents and samples.
-fn is_audited(id: &str, method: &Method, requirement: &Requirement) -> bool {
-    let Requirement::Token { any_of, .. } = requirement else {
-        return false;
-    };
-    let has = |wanted: &str| any_of.iter().any(|scope| scope == wanted);
-    let reads_only = method == Method::GET || method == Method::HEAD;
-    let is_subscription =
-        has("documents:read") && (method == Method::PUT || method == Method::DELETE);
-    !NOT_AUDITED.contains(&id)
-        && ((has(ADMIN) && !reads_only)
-            || is_subscription
-            || ["queue:operate", "branches:write", "views:write"]
-                .iter()
-                .any(|scope| has(scope)))
-}
-
-/// What is known of one method of a path.
-#[derive(Debug)]
-struct Guarded {
-    requirement: Requirement,
-    operation: Arc<Operation>,
-}
-
-/// The requirements of all documented operations, by path and method.
-#[derive(Debug)]
-pub(crate) struct Requirements {
-    by_path: HashMap<String, HashMap<Method, Arc<Guarded>>>,
-    /// Of a route without documentation.
-    otherwise: Arc<Guarded>,
-}
-
-impl Default for Requirements {
-    fn default() -> Self {
-        Self {
-            by_path: HashMap::new(),
-            otherwise: Arc::new(Guarded {
-                requirement: Requirement::operator(),
-                operation: Arc::new(Operation {
-                    id: "undocumented".to_owned(),
-                    path: String::new(),
-                    is_audited: true,
-                }),
-            }),
-        }
-    }
-}
-
-impl Requirements {
-    /// Notes what one operation needs.
-    pub(crate) fn insert(
-        &mut self,
-        path: &str,
-        method: Method,
-        id: &str,
-        requirement: Requirement,
-    ) {
-        let guarded = Arc::new(Guarded {
-            operation: Arc::new(Operation {
-                id: id.to_owned(),
-                path: path.to_owned(),
-                is_audited: is_audited(id, &method, &requirement),
-            }),
-            requirement,
-        });
-        let methods = self.by_path.entry(path.to_owned()).or_default();
-        // axum answers HEAD with the handler of GET.
-        if method == Method::GET {
-            methods.insert(Method::HEAD, guarded.clone());
-        }
-        methods.insert(method, guarded);
-    }
-
-    /// What a request needs; `None` when the path is documented without this method, so that the
-    /// request must not reach a handler.
-    fn of(&self, path: &str, method: &Method) -> Option<&Guarded> {
-        match self.by_path.get(path) {
-            Some(methods) => methods.get(method).map(|guarded| &**guarded),
-            None => Some(&self.otherwise),
-        }
-    }
-
-    /// Every documented path without wildcards, in order.
-    pub(crate) fn documented_paths(&self) -> Vec<String> {
-        let paths = self.by_path.keys().filter(|path| !path.contains('*'));
-        let mut paths: Vec<String> = paths.cloned().collect();
-        paths.sort_unstable();
-        paths
-    }
-
-    /// The methods of a documented path as an `Allow` header has them.
-    fn allowed(&self, path: &str) -> String {
-        let mut methods: Vec<&str> = self
-            .by_path
-            .get(path)
-            .map(|methods| methods.keys().map(Method::as_str).collect())
-            .unwrap_or_default();
-        methods.sort_unstable();
-        methods.join(", ")
-    }
+/// What a request's token and its operation say.
+pub(crate) enum Decision {
+    /// The request passes to its handler.
+    Pass,
+    /// The answer to a request that must not pass.
+    Refuse(Response),
+    /// The token is to be verified first, by [`Gate::verify`]; then [`Gate::decide`] is asked.
+    Verify(String),
 }
 
 /// What decides.
 pub(crate) struct Gate {
     pub(crate) tokens: Arc<Tokens>,
+    /// `None` where tokens of Egret's own are the only ones.
+    pub(crate) oidc: Option<Arc<Oidc>>,
     pub(crate) requirements: Requirements,
     pub(crate) time: ComponentTime,
 }
 
 impl Gate {
-    /// What to answer a request that must not pass to its handler, for want of a token with the scopes
-    /// that its operation needs. Notes in its context who calls.
-    pub(crate) fn refuse(
+    /// Decides on a request. Notes in its context who calls. Without a route there is nothing to protect: the answer is
+    /// that there is none.
+    pub(crate) fn examine(
         &self,
         path: Option<&MatchedPath>,
         request: &Request,
         context: &RequestContext,
-    ) -> Option<Response> {
-        // Without a route there is nothing to protect: the answer is that there is none.
-        let path = path?;
+    ) -> Decision {
+        let Some(path) = path else {
+            return Decision::Pass;
+        };
         let Some(guarded) = self.requirements.of(path.as_str(), request.method()) else {
             let allowed = self.requirements.allowed(path.as_str());
             let status = http::StatusCode::METHOD_NOT_ALLOWED;
-            return Some((status, [(header::ALLOW, allowed)]).into_response());
+            let response = (status, [(header::ALLOW, allowed)]).into_response();
+            return Decision::Refuse(response);
         };
-        let requirement = &guarded.requirement;
-        if *requirement == Requirement::Public {
-            return None;
+        if guarded.requirement == Requirement::Public {
+            return Decision::Pass;
         }
         context.note_operation(guarded.operation.clone());
-        let outcome = self
-            .time
-            .measure(|| check(&self.tokens, request, requirement));
-        let allowed = outcome.and_then(|(caller, allowed)| {
+        let known = self.time.measure(|| self.recognize(request.headers()));
+        match known {
+            Ok(Identity::Known(token)) => self.decide(path, request, context, Ok(token)),
+            Ok(Identity::Unverified(text)) => Decision::Verify(text),
+            Err(error) => self.decide(path, request, context, Err(error)),
+        }
+    }
+
+    /// Decides on a request whose token is known.
+    pub(crate) fn decide(
+        &self,
+        path: &MatchedPath,
+        request: &Request,
+        context: &RequestContext,
+        token: Result<Arc<LiveToken>, TokenError>,
+    ) -> Decision {
+        let allowed = token.and_then(|token| {
+            let caller = Caller(token);
+            // A caller who is refused is named in the log as well.
+            let allowed = match self.requirements.of(path.as_str(), request.method()) {
+                Some(guarded) => meets(&caller, request.uri().path(), &guarded.requirement),
+                None => meets(&caller, request.uri().path(), &Requirement::operator()),
+            };
             context.note_caller(caller);
             allowed
         });
-        let error = allowed.err()?;
-        Some(Problem::from(error).into_response())
+        match allowed {
+            Ok(()) => Decision::Pass,
+            Err(error) => Decision::Refuse(Problem::from(error).into_response()),
+        }
+    }
+
+    /// Verifies the token of an OpenID Connect provider; may wait a moment for the provider's keys.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub(crate) async fn verify(&self, text: &str) -> Result<Arc<LiveToken>, TokenError> {
+        match &self.oidc {
+            Some(oidc) => oidc.verify(text).await,
+            None => Err(TokenError::Invalid),
+        }
+    }
+
+    /// Whose token a request carries. Every token of HTTP and gRPC passes here.
+    fn recognize(&self, headers: &HeaderMap) -> Result<Identity, TokenError> {
+        let text = presented(headers)?;
+        let Some(oidc) = self.oidc.as_ref().filter(|_| has_jwt_form(&text)) else {
+            return self.tokens.authenticate(&text).map(Identity::Known);
+        };
+        Ok(match oidc.recall(&text)? {
+            Some(token) => Identity::Known(token),
+            None => Identity::Unverified(text.into_owned()),
+        })
     }
 }
 
-/// The caller, and whether they meet a requirement: one who does not is named in the log as well.
-fn check(
-    tokens: &Tokens,
-    request: &Request,
-    requirement: &Requirement,
-) -> Result<(Caller, Result<(), TokenError>), TokenError> {
-    let text = presented(request.headers())?;
-    let caller = Caller(tokens.authenticate(&text)?);
-    let allowed = meets(&caller, request.uri().path(), requirement);
-    Ok((caller, allowed))
+/// Whose token a request carries.
+enum Identity {
+    /// A token that is known and has not ended.
+    Known(Arc<LiveToken>),
+    /// A token of the issuer's form that was not verified yet.
+    Unverified(String),
 }
 
 fn meets(caller: &Caller, path: &str, requirement: &Requirement) -> Result<(), TokenError> {

@@ -20,6 +20,12 @@ egret_base::settings! {
         tls_certificate: Option<PathBuf> = None,
         /// PEM file with the certificate's private key.
         tls_key: Option<PathBuf> = None,
+        /// Whether clients of HTTP and gRPC show a certificate of an authority in `tls_client_ca`: `off` (none is asked
+        /// for), `optional` (one that is shown must be valid) or `required` (no connection without one). Requests take
+        /// a token all the same.
+        tls_client_auth: String = "off".to_owned(),
+        /// PEM file with certificates of the authorities of clients. Only root and Egret's user may be able to change it.
+        tls_client_ca: Option<PathBuf> = None,
         /// Largest request body in bytes; beyond it the answer is 413.
         body_bytes_max: Size = Size::mib(4),
         /// Largest request head (path, names and values of all headers) in bytes; beyond it 431.

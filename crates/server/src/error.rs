@@ -42,6 +42,16 @@ pub enum ServerError {
         /// What is wrong with it.
         message: String,
     },
+    /// A file that a setting names cannot be used.
+    #[error("{setting} {path}: {message}")]
+    SettingFile {
+        /// The setting that names the file.
+        setting: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
     /// The thread of the audit log cannot be started.
     #[error("cannot start the audit log: {source}")]
     AuditLog {
@@ -65,6 +75,7 @@ impl Coded for ServerError {
             ServerError::PortTaken { .. } => "port_taken",
             ServerError::Listen { .. } => "listen_failed",
             ServerError::Tls { .. } => "tls_file_invalid",
+            ServerError::SettingFile { .. } => "setting_file_invalid",
             ServerError::AuditLog { .. } => "audit_log",
             ServerError::UnknownScope { .. } => "scope_unknown",
         }
@@ -74,7 +85,9 @@ impl Coded for ServerError {
         match self {
             ServerError::PortTaken { .. } | ServerError::Listen { .. } => Kind::Unavailable,
             ServerError::UnknownScope { .. } | ServerError::AuditLog { .. } => Kind::Internal,
-            ServerError::Setting { .. } | ServerError::Tls { .. } => Kind::Invalid,
+            ServerError::Setting { .. }
+            | ServerError::SettingFile { .. }
+            | ServerError::Tls { .. } => Kind::Invalid,
         }
     }
 }

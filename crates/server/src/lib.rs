@@ -16,6 +16,7 @@ mod intake;
 mod listener;
 mod metrics;
 mod observe;
+mod oidc;
 mod openapi;
 mod outgoing;
 mod pace;
@@ -30,6 +31,7 @@ mod server;
 mod tls;
 mod token_end;
 mod tokens;
+mod trusted_file;
 mod unread;
 mod watched;
 
@@ -51,12 +53,13 @@ pub use http::series::routes as series_routes;
 pub use http::views::routes as view_routes;
 pub use metrics::{ComponentTime, Exposition, Metrics};
 pub use observe::{REQUEST_ID, RequestContext};
+pub use oidc::{JwtRefusal, Oidc, OidcConfig, OidcOptions};
 pub use openapi::SECURITY_SCHEME;
 pub use problem::{PROBLEM_JSON, Problem, grpc_code, grpc_status, http_status};
 pub use profile::{ProfileError, ProfileFormat};
 pub use quota::ServerLimits;
 pub use server::{Build, Builder, Deps, FailedParts, ReadinessProbe, Server, StatusSection};
-pub use tls::Certificates;
+pub use tls::{CertificateChanges, Certificates};
 pub use tokens::{
     ADMIN, DEFAULT_TENANT, NewToken, Scope, ScopeError, TOKENS_MAX, Token, TokenError,
     TokenRequest, Tokens,

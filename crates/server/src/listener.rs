@@ -33,6 +33,7 @@ use crate::observe::PeerAddress;
 use crate::outgoing::{OutgoingBody, StreamExecutor, TimedStream};
 use crate::peer::{Peer, Peers};
 use crate::problem::Problem;
+use crate::tls::Certificates;
 
 /// Connections beyond `connections_max` that are still told why they are refused; any further
 /// ones are closed without a word.
@@ -62,7 +63,7 @@ const PENDING_RESETS_PER_STREAM: usize = 2;
 pub(crate) struct Listener {
     config: ServerConfig,
     router: Router,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Certificates>,
     metrics: Arc<Metrics>,
 }
 
@@ -82,7 +83,7 @@ pub(crate) struct Bound {
 struct Accepted {
     router: Router,
     refusing: Router,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Certificates>,
     metrics: Arc<Metrics>,
     config: ServerConfig,
     header_timeout: Duration,
@@ -92,13 +93,13 @@ impl Listener {
     pub(crate) fn new(
         config: ServerConfig,
         router: Router,
-        tls: Option<Arc<rustls::ServerConfig>>,
+        tls: Option<Certificates>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             config,
             router,
-            tls: tls.map(TlsAcceptor::from),
+            tls,
             metrics,
         }
     }
@@ -269,9 +270,10 @@ impl Accepted {
         }
         let stream = TimedStream::new(client.stream, self.config.pace_limit());
         let peer = (PeerAddress(client.address), peer);
-        let Some(tls) = &self.tls else {
+        let Some(certificates) = &self.tls else {
             return self.speak(stream, peer, watcher, router).await;
         };
+        let tls = TlsAcceptor::from(certificates.api_config());
         match tokio::time::timeout(self.header_timeout, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.speak(stream, peer, watcher, router).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),

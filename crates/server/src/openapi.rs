@@ -136,8 +136,9 @@ fn add_components(document: &mut Value) {
         json!({
             "type": "http",
             "scheme": "bearer",
-            "bearerFormat": "egret_<id>_<secret>",
-            "description": "A token made by POST /v1/tokens, or the admin token of the first start.",
+            "bearerFormat": "egret_<id>_<secret>, or a JSON Web Token of the configured issuer",
+            "description": "A token made by POST /v1/tokens, the admin token of the first start, or, \
+                where the server's settings name an OpenID Connect provider, one of its JSON Web Tokens.",
         }),
     );
     let schema = serde_json::to_value(Problem::schema()).expect("a schema is JSON");

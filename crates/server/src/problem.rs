@@ -214,10 +214,13 @@ impl Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if status == StatusCode::UNAUTHORIZED {
-            headers.insert(
-                header::WWW_AUTHENTICATE,
-                HeaderValue::from_static("Bearer realm=\"egret\""),
-            );
+            // RFC 6750 section 3: an error is named only where there was a token.
+            let challenge = if self.code == "token_missing" {
+                HeaderValue::from_static("Bearer realm=\"egret\"")
+            } else {
+                HeaderValue::from_static("Bearer realm=\"egret\", error=\"invalid_token\"")
+            };
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
         }
         response.extensions_mut().insert(self);
         response

@@ -1,6 +1,7 @@
 //! The server: wired by the binary, started and stopped as a service.
 
 mod entrance;
+mod upkeep;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
 use self::entrance::{Entrance, FailedServices, enter};
+use self::upkeep::{end_expired_tokens, write_last_used};
 use crate::access::{Gate, Requirement};
 use crate::admit::{Admission, Routes};
 use crate::audit::{AuditLog, AuditOptions};
@@ -29,20 +31,15 @@ use crate::grpc::GrpcService;
 use crate::listener::Listener;
 use crate::metrics::Metrics;
 use crate::observe::Observer;
+use crate::oidc::{Oidc, OidcOptions};
 use crate::openapi::Document;
 use crate::quota::{Quotas, ServerLimits};
-use crate::tls::{self, Certificates};
+use crate::tls::Certificates;
 use crate::tokens::Tokens;
 use crate::{grpc, http as routes};
 
 /// The service's name in `/readyz` and the logs.
 const NAME: &str = "server";
-
-/// How often times of last use go from memory to `state.db`.
-const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How often it is looked whether tokens have expired.
-const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Tells how the other services are; usually [`egret_base::lifecycle::Stack::readiness`] of a copy
 /// of the stack taken before the server was pushed onto it.
@@ -87,6 +84,8 @@ pub(crate) struct Doors {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started_at: Timestamp,
     pub(crate) tokens: Arc<Tokens>,
+    /// `None` where tokens of Egret's own are the only ones.
+    oidc: Option<Arc<Oidc>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sections: BTreeMap<&'static str, StatusSection>,
     pub(crate) profile_duration_max: Duration,
@@ -131,9 +130,16 @@ pub struct Builder {
     failed_parts: FailedParts,
     certificates: Option<Certificates>,
     audit_directory: Option<PathBuf>,
+    oidc: Option<OidcOptions>,
 }
 
 impl Builder {
+    /// Accepts the tokens of an OpenID Connect provider beside Egret's own, where the settings name one.
+    pub fn oidc(mut self, options: OidcOptions) -> Self {
+        self.oidc = Some(options);
+        self
+    }
+
     /// Keeps an audit log in a directory, unless the settings say that there is none.
     pub fn audit(mut self, directory: PathBuf) -> Self {
         self.audit_directory = Some(directory);
@@ -177,14 +183,21 @@ impl Builder {
         self.config.check()?;
         let address = self.config.socket_address()?;
         let tls = match &self.certificates {
-            Some(certificates) => Some(certificates.server_config()),
-            None => tls::configured(&self.config)?,
+            Some(certificates) => Some(certificates.clone()),
+            None => Certificates::open(&self.config)?,
         };
         if tls.is_none() && !address.ip().is_loopback() {
             tracing::warn!(%address, "tokens will cross the network unencrypted: set server.tls_certificate and server.tls_key");
         }
         let deps = self.deps;
         let audit = audit_log(&self.config, self.audit_directory, &deps.metrics)?;
+        let oidc = match self.oidc {
+            Some(options) => {
+                let (tokens, clock) = (deps.tokens.clone(), deps.clock.clone());
+                Oidc::open(options, tokens, clock, &deps.metrics)?.map(Arc::new)
+            }
+            None => None,
+        };
         let quotas = Quotas::new(&self.config);
         deps.metrics.observe_quotas(quotas.clone());
         let doors = Arc::new(Doors {
@@ -192,6 +205,7 @@ impl Builder {
             started_at: deps.clock.now(),
             clock: deps.clock.clone(),
             tokens: deps.tokens.clone(),
+            oidc,
             metrics: deps.metrics.clone(),
             sections: self.sections,
             profile_duration_max: self.config.profile_duration_max.duration(),
@@ -294,6 +308,7 @@ fn layered(
     let known = requirements.documented_paths();
     let gate = Gate {
         tokens: doors.tokens.clone(),
+        oidc: doors.oidc.clone(),
         requirements,
         time: doors.metrics.component("server.authorize"),
     };
@@ -345,12 +360,18 @@ impl Server {
             failed_parts: Arc::new(Vec::new),
             certificates: None,
             audit_directory: None,
+            oidc: None,
         }
     }
 
     /// Its limits, to change them while it runs.
     pub fn limits(&self) -> ServerLimits {
         ServerLimits(self.doors.quotas.clone())
+    }
+
+    /// What verifies the tokens of an OpenID Connect provider; `None` where the settings name none.
+    pub fn oidc(&self) -> Option<Arc<Oidc>> {
+        self.doors.oidc.clone()
     }
 
     /// Where the server listens; `None` unless it is started. With port 0 the port is known here.
@@ -376,10 +397,11 @@ impl Server {
             self.doors.tokens.clone(),
             self.stopping.clone(),
         ));
-        *lock(&self.running) = Some(Running {
-            address,
-            tasks: vec![accepting, writing, ending],
-        });
+        let mut tasks = vec![accepting, writing, ending];
+        if let Some(oidc) = &self.doors.oidc {
+            tasks.push(tokio::spawn(oidc.clone().run(self.stopping.clone())));
+        }
+        *lock(&self.running) = Some(Running { address, tasks });
         self.doors.open.store(true, Ordering::Release);
         tracing::info!(%address, "server is open");
         Ok(())
@@ -416,55 +438,6 @@ impl Service for Server {
                 }
             }
         })
-    }
-}
-
-/// Writes times of last use behind the requests' backs, and once more at the end.
-async fn write_last_used(tokens: Arc<Tokens>, stopping: CancellationToken) {
-    let unwritable = Condition::new("state_unwritable", "times of last use");
-    loop {
-        let last = tokio::select! {
-            () = stopping.cancelled() => true,
-            () = tokio::time::sleep(LAST_USED_INTERVAL) => false,
-        };
-        let tokens = tokens.clone();
-        let written = tokio::task::spawn_blocking(move || tokens.write_last_used()).await;
-        match written {
-            Ok(Ok(())) => unwritable.recover("times of last use are written again"),
-            Ok(Err(error)) => {
-                unwritable.fail(&error, "cannot write times of last use of tokens; retrying")
-            }
-            Err(error) => tracing::error!(%error, "writing times of last use failed"),
-        }
-        if last {
-            return;
-        }
-    }
-}
-
-/// Ends tokens whose time has come, so that what they hold open ends with them.
-async fn end_expired_tokens(tokens: Arc<Tokens>, stopping: CancellationToken) {
-    let unwritable = Condition::new("state_unwritable", "expired tokens");
-    loop {
-        tokio::select! {
-            () = stopping.cancelled() => return,
-            () = tokio::time::sleep(EXPIRY_INTERVAL) => {}
-        }
-        if !tokens.end_expired() {
-            // What could not be written is not to be written any more, such as of a revoked token.
-            unwritable.end();
-            continue;
-        }
-        let tokens = tokens.clone();
-        let written = tokio::task::spawn_blocking(move || tokens.write_ends()).await;
-        match written {
-            Ok(Ok(())) => unwritable.recover("which tokens have expired is written again"),
-            // They have ended in memory all the same.
-            Ok(Err(error)) => {
-                unwritable.fail(&error, "cannot write which tokens have expired; retrying")
-            }
-            Err(error) => tracing::error!(%error, "writing which tokens have expired panicked"),
-        }
     }
 }
 

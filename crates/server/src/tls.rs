@@ -1,21 +1,58 @@
-//! TLS from two PEM files, with the `ring` provider and HTTP/2 offered by ALPN.
+//! TLS from PEM files, with the `ring` provider and HTTP/2 offered by ALPN; and which clients may speak it.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
 use crate::config::ServerConfig;
 use crate::error::ServerError;
+use crate::trusted_file;
 
-/// The certificate that the doors show, which can be read again while they are open. Cheap to clone.
+/// Most bytes of the file with the authorities of clients.
+const CLIENT_CA_BYTES_MAX: u64 = 1 << 20;
+
+/// The certificate that the doors show, and the authorities of their clients, which can be read again while the doors
+/// are open. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    config: Arc<rustls::ServerConfig>,
     shown: Arc<ShownCertificate>,
+    /// For doors that ask for no certificate of clients.
+    config: Arc<rustls::ServerConfig>,
+    api: Arc<RwLock<ApiTls>>,
+}
+
+/// TLS of HTTP and gRPC.
+#[derive(Debug)]
+struct ApiTls {
+    config: Arc<rustls::ServerConfig>,
+    clients: ClientTrust,
+}
+
+/// Which certificates of clients are accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ClientTrust {
+    /// None is asked for.
+    Off,
+    /// Those of these authorities.
+    Authorities {
+        certificates: Vec<CertificateDer<'static>>,
+        is_required: bool,
+    },
+}
+
+/// What a reload has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CertificateChanges {
+    /// Whether another certificate is shown now.
+    pub is_another_certificate: bool,
+    /// Whether certificates of other clients are accepted now.
+    pub has_other_clients: bool,
 }
 
 /// The certificate of new connections; those that there are keep theirs.
@@ -37,54 +74,153 @@ impl Certificates {
     /// Reads the files that the settings name; `None` when they name none.
     ///
     /// # Errors
-    /// [`ServerError::Setting`] when only one of the two files is named, [`ServerError::Tls`] when one
-    /// cannot be used.
+    /// [`ServerError::Setting`] when settings do not fit each other, [`ServerError::Tls`] and
+    /// [`ServerError::SettingFile`] when a file cannot be used.
     pub fn open(config: &ServerConfig) -> Result<Option<Self>, ServerError> {
+        let clients = ClientTrust::read(config)?;
         let Some(key) = read_key(config)? else {
-            return Ok(None);
+            return match clients {
+                ClientTrust::Off => Ok(None),
+                ClientTrust::Authorities { .. } => {
+                    Err(missing("server.tls_certificate", "server.tls_client_auth"))
+                }
+            };
         };
         let shown = Arc::new(ShownCertificate(RwLock::new(Arc::new(key))));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("the ring provider speaks the default versions")
-            .with_no_client_auth()
-            .with_cert_resolver(shown.clone());
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let api = ApiTls {
+            config: server_config(shown.clone(), clients.verifier()?),
+            clients,
+        };
         Ok(Some(Self {
-            config: Arc::new(tls),
+            config: server_config(shown.clone(), None),
+            api: Arc::new(RwLock::new(api)),
             shown,
         }))
     }
 
-    /// TLS with this certificate, for any door.
+    /// TLS with this certificate, for a door that asks for no certificate of its clients.
     pub fn server_config(&self) -> Arc<rustls::ServerConfig> {
         self.config.clone()
     }
 
-    /// Reads the files again; returns whether another certificate is shown now.
+    /// TLS of HTTP and gRPC for a new connection.
+    pub(crate) fn api_config(&self) -> Arc<rustls::ServerConfig> {
+        let api = self.api.read().unwrap_or_else(PoisonError::into_inner);
+        api.config.clone()
+    }
+
+    /// Reads the files again, for new connections.
     ///
     /// # Errors
-    /// As [`Certificates::open`]; the certificate of before is shown then.
-    pub fn reload(&self, config: &ServerConfig) -> Result<bool, ServerError> {
+    /// As [`Certificates::open`]; everything is as before then.
+    pub fn reload(&self, config: &ServerConfig) -> Result<CertificateChanges, ServerError> {
+        let clients = ClientTrust::read(config)?;
+        let verifier = clients.verifier()?;
         let Some(key) = read_key(config)? else {
-            return Ok(false);
+            return Ok(CertificateChanges {
+                is_another_certificate: false,
+                has_other_clients: false,
+            });
         };
         let mut shown = self.shown.0.write().unwrap_or_else(PoisonError::into_inner);
-        let is_another = shown.cert != key.cert;
+        let is_another_certificate = shown.cert != key.cert;
         *shown = Arc::new(key);
-        Ok(is_another)
+        drop(shown);
+        let mut api = self.api.write().unwrap_or_else(PoisonError::into_inner);
+        let has_other_clients = api.clients != clients;
+        if has_other_clients {
+            // All of it, and so the memory of sessions: one that is resumed shows no certificate again.
+            *api = ApiTls {
+                config: server_config(self.shown.clone(), verifier),
+                clients,
+            };
+        }
+        Ok(CertificateChanges {
+            is_another_certificate,
+            has_other_clients,
+        })
     }
 }
 
-/// The TLS configuration the settings ask for; `None` when they ask for none.
-///
-/// # Errors
-/// As [`Certificates::open`].
-pub(crate) fn configured(
-    config: &ServerConfig,
-) -> Result<Option<Arc<rustls::ServerConfig>>, ServerError> {
-    Ok(Certificates::open(config)?.map(|certificates| certificates.config))
+fn server_config(
+    shown: Arc<ShownCertificate>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+) -> Arc<rustls::ServerConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the ring provider speaks the default versions");
+    let builder = match clients {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut tls = builder.with_cert_resolver(shown);
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Arc::new(tls)
+}
+
+impl ClientTrust {
+    fn read(config: &ServerConfig) -> Result<Self, ServerError> {
+        let setting = "server.tls_client_auth";
+        let is_required = match config.tls_client_auth.as_str() {
+            "off" if config.tls_client_ca.is_none() => return Ok(ClientTrust::Off),
+            "off" => {
+                return Err(ServerError::Setting {
+                    setting,
+                    message: "it is `off` although server.tls_client_ca is set: write `optional` or `required`".to_owned(),
+                });
+            }
+            "optional" => false,
+            "required" => true,
+            other => {
+                return Err(ServerError::Setting {
+                    setting,
+                    message: format!("`{other}` is none of `off`, `optional` and `required`"),
+                });
+            }
+        };
+        let Some(path) = &config.tls_client_ca else {
+            return Err(missing("server.tls_client_ca", setting));
+        };
+        let setting = "server.tls_client_ca";
+        let pem = trusted_file::read(setting, path, CLIENT_CA_BYTES_MAX)?;
+        let certificates = read_chain(setting, path, CertificateDer::pem_slice_iter(&pem))?;
+        let trust = ClientTrust::Authorities {
+            certificates,
+            is_required,
+        };
+        trust
+            .verifier()
+            .map_err(|error| wrong(setting, path, error.to_string()))?;
+        Ok(trust)
+    }
+
+    /// What verifies clients; `None` where they are asked for nothing.
+    fn verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, ServerError> {
+        let ClientTrust::Authorities {
+            certificates,
+            is_required,
+        } = self
+        else {
+            return Ok(None);
+        };
+        let unusable = |message: String| ServerError::Setting {
+            setting: "server.tls_client_ca",
+            message,
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates {
+            let added = roots.add(certificate.clone());
+            added.map_err(|error| unusable(error.to_string()))?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        if !is_required {
+            builder = builder.allow_unauthenticated();
+        }
+        let built = builder.build();
+        built.map(Some).map_err(|error| unusable(error.to_string()))
+    }
 }
 
 fn read_key(config: &ServerConfig) -> Result<Option<CertifiedKey>, ServerError> {
@@ -94,25 +230,29 @@ fn read_key(config: &ServerConfig) -> Result<Option<CertifiedKey>, ServerError> 
         (Some(_), None) => return Err(missing("server.tls_key", "server.tls_certificate")),
         (None, Some(_)) => return Err(missing("server.tls_certificate", "server.tls_key")),
     };
-    let chain = read_chain(certificate)?;
+    let setting = "server.tls_certificate";
+    let pem = CertificateDer::pem_file_iter(certificate)
+        .map_err(|error| wrong(setting, certificate, error.to_string()))?;
+    let chain = read_chain(setting, certificate, pem)?;
     let secret = PrivateKeyDer::from_pem_file(key)
         .map_err(|error| wrong("server.tls_key", key, error.to_string()))?;
     let provider = rustls::crypto::ring::default_provider();
     // It is refused too where the key is another certificate's.
     CertifiedKey::from_der(chain, secret, &provider)
         .map(Some)
-        .map_err(|error| wrong("server.tls_certificate", certificate, error.to_string()))
+        .map_err(|error| wrong(setting, certificate, error.to_string()))
 }
 
-fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, ServerError> {
-    let refuse = |message| wrong("server.tls_certificate", path, message);
-    let chain: Vec<_> = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| refuse(error.to_string()))?;
+fn read_chain(
+    setting: &'static str,
+    path: &Path,
+    pem: impl Iterator<Item = Result<CertificateDer<'static>, rustls::pki_types::pem::Error>>,
+) -> Result<Vec<CertificateDer<'static>>, ServerError> {
+    let chain = pem.collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| wrong(setting, path, error.to_string()))?;
     if chain.is_empty() {
-        return Err(refuse(
-            "it holds no certificate: it must be a PEM file".to_owned(),
-        ));
+        let message = "it holds no certificate: it must be a PEM file".to_owned();
+        return Err(wrong(setting, path, message));
     }
     Ok(chain)
 }

@@ -19,9 +19,12 @@ use std::time::Duration;
 use egret_base::{Clock, Coded, Entropy, Kind, Limit, LimitExceeded, Timestamp, durable};
 use egret_state::{Database, StateError};
 
+use crate::oidc::JwtRefusal;
+
 pub use live::LiveToken;
-use live::TokenEnd;
+pub(crate) use live::TokenEnd;
 pub use model::{DEFAULT_TENANT, NewToken, Token, TokenRequest};
+pub(crate) use model::{SCOPES_MAX, check_claims, check_tenant, shown_name};
 pub use scope::{ADMIN, Reach, Scope, ScopeError};
 pub use secret::{MalformedToken, Presented};
 
@@ -44,6 +47,9 @@ pub enum TokenError {
     /// guesser nothing.
     #[error("the token is not valid: it is malformed, unknown or revoked")]
     Invalid,
+    /// A token of an OpenID Connect provider is not accepted.
+    #[error(transparent)]
+    Jwt(JwtRefusal),
     /// The token's time is over.
     #[error("the token expired at {at}: ask for a new one")]
     Expired {
@@ -104,6 +110,7 @@ impl Coded for TokenError {
         match self {
             TokenError::Missing => "token_missing",
             TokenError::Invalid => "token_invalid",
+            TokenError::Jwt(refusal) => refusal.code(),
             TokenError::Expired { .. } => "token_expired",
             TokenError::ScopeMissing { .. } => "scope_missing",
             TokenError::OperatorOnly => "operator_only",
@@ -122,6 +129,7 @@ impl Coded for TokenError {
             TokenError::Missing | TokenError::Invalid | TokenError::Expired { .. } => {
                 Kind::Unauthenticated
             }
+            TokenError::Jwt(refusal) => refusal.kind(),
             TokenError::ScopeMissing { .. }
             | TokenError::OperatorOnly
             | TokenError::ExceedsCreator { .. } => Kind::Denied,
@@ -271,13 +279,22 @@ impl Tokens {
         let expected = live.as_ref().map_or([0; 32], |live| live.secret_sha256);
         let matches = presented.matches(&expected);
         let live = live.filter(|_| matches).ok_or(TokenError::Invalid)?;
+        self.note_use(&live)?;
+        Ok(live)
+    }
+
+    /// Notes the use of a token, unless it has ended.
+    ///
+    /// # Errors
+    /// [`TokenError`]: why it is not accepted any more.
+    pub(crate) fn note_use(&self, live: &LiveToken) -> Result<(), TokenError> {
         let now = self.clock.now();
         live.end_if_expired(now);
         if let Some(refusal) = live.refusal() {
             return Err(refusal);
         }
         live.note_use(now);
-        Ok(live)
+        Ok(())
     }
 
     /// Writes the times of last use that `state.db` lacks; blocks on the disk.

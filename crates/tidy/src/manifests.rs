@@ -51,6 +51,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-postgres",
             "egret-branches",
             "egret-documents",
+            "egret-linux",
+            "egret-outgoing",
             "egret-proto",
             "egret-queue",
             "egret-series",

@@ -1,5 +1,6 @@
 //! Which server is reached, with which rights, and to whom the token may be shown.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use reqwest::Url;
@@ -17,6 +18,31 @@ pub struct Address {
     pub certificate: Option<Vec<u8>>,
     /// Certificates of authorities (PEM) that are trusted beside those of the machine.
     pub authorities: Option<Vec<u8>>,
+    /// The client's own certificate and its key, where the server may ask for them.
+    pub identity: Option<ClientIdentity>,
+}
+
+/// A client's certificate with its chain, and its private key, both PEM.
+#[derive(Clone)]
+pub struct ClientIdentity {
+    /// The chain, the client's own certificate first.
+    pub certificate: Vec<u8>,
+    /// The private key.
+    pub key: Vec<u8>,
+}
+
+impl fmt::Debug for ClientIdentity {
+    /// Shows nothing of the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientIdentity").finish_non_exhaustive()
+    }
+}
+
+impl ClientIdentity {
+    /// Both as one text.
+    pub fn pem(&self) -> Vec<u8> {
+        [self.certificate.as_slice(), b"\n", self.key.as_slice()].concat()
+    }
 }
 
 /// A token, and whom it may be shown to.

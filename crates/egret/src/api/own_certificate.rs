@@ -10,8 +10,10 @@ use anyhow::Context;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+
+use super::ClientIdentity;
 
 /// What a client says of a server that shows another certificate than the file.
 pub(super) const ANOTHER: &str = "the server shows another certificate than the one in server.tls_certificate: send it SIGHUP if the file was renewed, or name it by --url";
@@ -22,22 +24,35 @@ struct OwnCertificate {
     provider: Arc<CryptoProvider>,
 }
 
-/// TLS with the holder of the first certificate in `pem`, whatever it is called.
+/// TLS with the holder of the first certificate in `pem`, whatever it is called; `identity` is shown to a server that
+/// asks for it.
 ///
 /// # Errors
-/// When the text holds no certificate.
-pub(super) fn trusting(pem: &[u8]) -> anyhow::Result<ClientConfig> {
+/// When a text holds no certificate or no key.
+pub(super) fn trusting(
+    pem: &[u8],
+    identity: Option<&ClientIdentity>,
+) -> anyhow::Result<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let verifier = OwnCertificate {
         certificate: CertificateDer::from_pem_slice(pem).context("server.tls_certificate")?,
         provider: provider.clone(),
     };
-    Ok(ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .context("TLS")?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth())
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let Some(identity) = identity else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = CertificateDer::pem_slice_iter(&identity.certificate)
+        .collect::<Result<Vec<_>, _>>()
+        .context("--client-cert")?;
+    let key = PrivateKeyDer::from_pem_slice(&identity.key).context("--client-key")?;
+    builder
+        .with_client_auth_cert(chain, key)
+        .context("--client-cert and --client-key")
 }
 
 impl ServerCertVerifier for OwnCertificate {

@@ -6,8 +6,8 @@ use anyhow::Context;
 use egret_bench::cli::BenchCommand;
 use egret_bench::{Door, Refusal};
 
-use super::{parse_url, token};
-use crate::api::Address;
+use super::{identity, parse_url, token};
+use crate::api::{Address, ClientIdentity};
 use crate::cli::Global;
 use crate::configuration::Configuration;
 use crate::failure::{Exit, Failure};
@@ -44,6 +44,7 @@ fn door(url: &str, global: &Global, configuration: &Configuration) -> Result<Doo
         url: parse_url(url)?,
         certificate: None,
         authorities: None,
+        identity: identity(global)?,
     };
     let token = token(global, configuration, &address)?.checked(&address)?;
     // The configured server is the one whose files and processes are known.
@@ -57,6 +58,7 @@ fn door(url: &str, global: &Global, configuration: &Configuration) -> Result<Doo
         url: address.url.to_string(),
         token,
         certificate: configured.certificate,
+        identity: address.identity.as_ref().map(ClientIdentity::pem),
         data_dir,
     })
 }

@@ -19,10 +19,10 @@ use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
-    Build, Builder, Certificates, DEFAULT_TENANT, Deps, Metrics, ProxyAddress, Server,
-    ServerConfig, Tokens, branches_routes, clock_routes, document_routes, installation_routes,
-    outbox_routes, queue_routes, queue_service, series_routes, series_service, view_routes,
-    view_service,
+    Build, Builder, Certificates, DEFAULT_TENANT, Deps, Metrics, OidcConfig, OidcOptions,
+    ProxyAddress, Server, ServerConfig, Tokens, branches_routes, clock_routes, document_routes,
+    installation_routes, outbox_routes, queue_routes, queue_service, series_routes, series_service,
+    view_routes, view_service,
 };
 use egret_views::{Options as ViewsOptions, TasksTo, Views, ViewsConfig};
 use serde_json::json;
@@ -65,6 +65,7 @@ pub(super) struct Parts {
     metrics: Arc<Metrics>,
     server: ServerConfig,
     proxy: ProxyConfig,
+    oidc: OidcConfig,
     /// What the doors show where they speak TLS.
     certificates: Option<Certificates>,
     /// Where requests may go that users cause.
@@ -86,6 +87,7 @@ impl Parts {
             certificates: Certificates::open(&server)?,
             server,
             proxy: configuration.section()?,
+            oidc: configuration.section()?,
             destinations: Destinations::new(&outgoing.allow).map_err(anyhow::Error::msg)?,
             own_url: configuration.address()?.url.to_string(),
             clock: clock.clone(),
@@ -242,7 +244,7 @@ impl Parts {
             stack.failures().clone(),
             Arc::new(move || whole.failed_parts()),
         );
-        let server = server.certificates(self.certificates.clone());
+        let server = self.with_proofs(server);
         let databases = underneath.databases("server");
         let mut server = self.with_engines(server, engines, monitor.clone(), databases);
         match underneath {
@@ -270,12 +272,22 @@ impl Parts {
         })
     }
 
+    /// How clients prove who they are other than by a token of Egret's, and by what they know the server.
+    fn with_proofs(&self, server: Builder) -> Builder {
+        let oidc = OidcOptions {
+            config: self.oidc.clone(),
+            destinations: self.destinations.clone(),
+        };
+        server.certificates(self.certificates.clone()).oidc(oidc)
+    }
+
     /// What SIGHUP changes.
     fn reloadable(&self, monitor: Monitor, server: &Server) -> Reloadable {
         Reloadable {
             certificates: self.certificates.clone(),
             monitor,
             limits: server.limits(),
+            oidc: server.oidc(),
             destinations: self.destinations.clone(),
         }
     }

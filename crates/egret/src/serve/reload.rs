@@ -1,22 +1,27 @@
 //! SIGHUP: what can change while Egret runs is read again.
 //!
-//! That is the certificate of the doors, the files of rules and scrape jobs, and the settings in
+//! That is the certificate of the doors, the authorities of their clients, the keys of `oidc.issuer`, the files of rules
+//! and scrape jobs, and the settings in
 //! [`AT_ONCE`] and [`ServerLimits::SETTINGS`]. A file that cannot be used leaves everything of its kind as it was. Other settings that
 //! changed are named in the log, as they need a restart.
 
+use std::sync::Arc;
+
 use egret_outgoing::{Destinations, OutgoingConfig};
 use egret_series::Monitor;
-use egret_server::{Certificates, ServerConfig, ServerLimits};
+use egret_server::{Certificates, Oidc, ServerConfig, ServerLimits};
 use tokio::signal::unix::Signal;
 
 use super::logging::LogLevel;
 use crate::configuration::{Configuration, Effective};
 
 /// Settings that hold as soon as they are read again.
-const AT_ONCE: [&str; 4] = [
+const AT_ONCE: [&str; 6] = [
     "egret.log_level",
     "outgoing.allow",
     "server.tls_certificate",
+    "server.tls_client_auth",
+    "server.tls_client_ca",
     "server.tls_key",
 ];
 
@@ -26,6 +31,7 @@ pub(super) struct Reloadable {
     pub(super) certificates: Option<Certificates>,
     pub(super) monitor: Monitor,
     pub(super) limits: ServerLimits,
+    pub(super) oidc: Option<Arc<Oidc>>,
     pub(super) destinations: Destinations,
 }
 
@@ -50,6 +56,9 @@ impl Reloader {
             Err(error) => tracing::error!(%error, "the settings stay as they were"),
         }
         self.reload_certificates();
+        if let Some(oidc) = &self.parts.oidc {
+            oidc.refresh();
+        }
         match self.parts.monitor.reload().await {
             Ok(_) => tracing::info!("rules and scrape jobs were read again"),
             Err(error) => tracing::error!(%error, "rules and scrape jobs stay as they were"),
@@ -113,8 +122,16 @@ impl Reloader {
             return;
         };
         match certificates.reload(&config) {
-            Ok(true) => tracing::info!("another certificate is shown from now on"),
-            Ok(false) => tracing::info!("the certificate is the same as before"),
+            Ok(changes) => {
+                if changes.is_another_certificate {
+                    tracing::info!("another certificate is shown from now on");
+                } else {
+                    tracing::info!("the certificate is the same as before");
+                }
+                if changes.has_other_clients {
+                    tracing::info!("other certificates of clients are accepted from now on");
+                }
+            }
             Err(error) => tracing::error!(%error, "the certificate stays as it was"),
         }
     }

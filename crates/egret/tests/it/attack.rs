@@ -3,6 +3,7 @@
 mod branch_user;
 mod clock;
 mod doors;
+mod identity;
 mod local_user;
 mod outgoing;
 mod queue;

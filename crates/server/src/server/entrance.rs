@@ -10,13 +10,14 @@ use egret_base::lifecycle::Failures;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::{Builder, FailedParts};
-use crate::access::Gate;
+use crate::access::{Decision, Gate};
 use crate::admit::Admission;
 use crate::error::RequestError;
 use crate::grpc::GrpcService;
 use crate::observe::{Observer, observe};
 use crate::problem::Problem;
 use crate::token_end::until_token_ends;
+use crate::tokens::TokenError;
 
 /// What every request comes through. One layer and not three: each costs every request a handful of
 /// allocations.
@@ -111,9 +112,16 @@ pub(super) async fn enter(
         }
         let path = path.as_ref();
         // Before anything is held for the request: a client without a token takes nothing from the others.
-        let refusal = gate
-            .refuse(path, &request, &context)
-            .or_else(|| failed.refuse(path, request.uri().path()));
+        let mut decision = gate.examine(path, &request, &context);
+        if let (Decision::Verify(text), Some(path)) = (&decision, path) {
+            let token = gate.verify(text).await;
+            decision = gate.decide(path, &request, &context, token);
+        }
+        let refusal = match decision {
+            Decision::Pass => failed.refuse(path, request.uri().path()),
+            Decision::Refuse(refusal) => Some(refusal),
+            Decision::Verify(_) => Some(Problem::from(TokenError::Invalid).into_response()),
+        };
         if let Some(refusal) = refusal {
             return refusal;
         }

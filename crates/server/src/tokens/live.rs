@@ -18,7 +18,7 @@ const NEVER: i64 = i64::MIN;
 
 /// Why a token is no longer valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TokenEnd {
+pub(crate) enum TokenEnd {
     Revoked,
     Expired { at: Timestamp },
 }
@@ -70,15 +70,22 @@ impl LiveToken {
         live
     }
 
+    /// A token that is not in the store: its holder proves it in another way than by a secret of Egret's.
+    pub(crate) fn without_secret(token: Token, used_at: Timestamp) -> Self {
+        let live = Self::new(token, [0; 32]);
+        live.note_use(used_at);
+        live
+    }
+
     /// Ends the token and wakes every request that holds it.
-    pub(super) fn end(&self, end: TokenEnd) {
+    pub(crate) fn end(&self, end: TokenEnd) {
         if self.end.set(end).is_ok() {
             self.ended.cancel();
         }
     }
 
     /// Ends the token if its time has come; returns whether it has ended by now.
-    pub(super) fn end_if_expired(&self, now: Timestamp) -> bool {
+    pub(crate) fn end_if_expired(&self, now: Timestamp) -> bool {
         if self.end.get().is_some() {
             return true;
         }
@@ -125,6 +132,12 @@ impl LiveToken {
         }
     }
 
+    /// When it was last used, to the minute.
+    pub(crate) fn last_used(&self) -> Option<Timestamp> {
+        let last_used = self.last_used.load(Ordering::Relaxed);
+        (last_used != NEVER).then(|| Timestamp::from_micros(last_used))
+    }
+
     /// The time of last use that `state.db` lacks.
     pub(super) fn unwritten_use(&self) -> Option<i64> {
         let used = self.last_used.load(Ordering::Relaxed);
@@ -137,9 +150,8 @@ impl LiveToken {
 
     /// The token as it is shown, with its time of last use.
     pub(super) fn present(&self) -> Token {
-        let last_used = self.last_used.load(Ordering::Relaxed);
         Token {
-            last_used_at: (last_used != NEVER).then(|| Timestamp::from_micros(last_used)),
+            last_used_at: self.last_used(),
             ..self.token.clone()
         }
     }

@@ -16,7 +16,8 @@ pub const DEFAULT_TENANT: &str = "default";
 
 const NAME_LENGTH_MAX: usize = 100;
 const TENANT_LENGTH_MAX: usize = 63;
-const SCOPES_MAX: usize = 64;
+/// Most scopes of a token.
+pub(crate) const SCOPES_MAX: usize = 64;
 const CLAIMS_MAX: usize = 32;
 const CLAIM_VALUES_MAX: usize = 1_000;
 const CLAIM_LENGTH_MAX: usize = 256;
@@ -133,7 +134,7 @@ impl TokenRequest {
             name: self.name.clone(),
             tenant: self.valid_tenant()?.to_owned(),
             scopes,
-            claims: self.valid_claims()?.clone(),
+            claims: check_claims(&self.claims).map(|()| self.claims.clone())?,
             created_at: now,
             expires_at: self.valid_ttl()?.map(|ttl| now.plus(ttl)),
             last_used_at: None,
@@ -142,33 +143,7 @@ impl TokenRequest {
 
     fn valid_tenant(&self) -> Result<&str, TokenError> {
         let tenant = self.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
-        let sane = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
-        if tenant.is_empty() || tenant.len() > TENANT_LENGTH_MAX || !tenant.bytes().all(sane) {
-            return Err(TokenError::Field {
-                field: "tenant",
-                message: format!("must be 1 to {TENANT_LENGTH_MAX} of a-z, 0-9, _ and -"),
-            });
-        }
-        Ok(tenant)
-    }
-
-    fn valid_claims(&self) -> Result<&BTreeMap<String, BTreeSet<String>>, TokenError> {
-        let is_text = |text: &String| {
-            (1..=CLAIM_LENGTH_MAX).contains(&text.chars().count())
-                && !text.chars().any(char::is_control)
-        };
-        let is_right = |(name, values): (&String, &BTreeSet<String>)| {
-            is_text(name) && values.len() <= CLAIM_VALUES_MAX && values.iter().all(is_text)
-        };
-        match self.claims.len() <= CLAIMS_MAX && self.claims.iter().all(is_right) {
-            true => Ok(&self.claims),
-            false => Err(TokenError::Field {
-                field: "claims",
-                message: format!(
-                    "must be up to {CLAIMS_MAX} names with up to {CLAIM_VALUES_MAX} values each, all of 1 to {CLAIM_LENGTH_MAX} printable characters"
-                ),
-            }),
-        }
+        check_tenant(tenant).map(|()| tenant)
     }
 
     fn valid_ttl(&self) -> Result<Option<Duration>, TokenError> {
@@ -182,4 +157,48 @@ impl TokenRequest {
             ttl_ms => Ok(ttl_ms.map(Duration::from_millis)),
         }
     }
+}
+
+/// Checks the name of a tenant.
+///
+/// # Errors
+/// [`TokenError::Field`].
+pub(crate) fn check_tenant(tenant: &str) -> Result<(), TokenError> {
+    let sane = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
+    if tenant.is_empty() || tenant.len() > TENANT_LENGTH_MAX || !tenant.bytes().all(sane) {
+        return Err(TokenError::Field {
+            field: "tenant",
+            message: format!("must be 1 to {TENANT_LENGTH_MAX} of a-z, 0-9, _ and -"),
+        });
+    }
+    Ok(())
+}
+
+/// Checks number and length of a token's claims.
+///
+/// # Errors
+/// [`TokenError::Field`].
+pub(crate) fn check_claims(claims: &BTreeMap<String, BTreeSet<String>>) -> Result<(), TokenError> {
+    let is_text = |text: &String| {
+        (1..=CLAIM_LENGTH_MAX).contains(&text.chars().count())
+            && !text.chars().any(char::is_control)
+    };
+    let is_right = |(name, values): (&String, &BTreeSet<String>)| {
+        is_text(name) && values.len() <= CLAIM_VALUES_MAX && values.iter().all(is_text)
+    };
+    if claims.len() <= CLAIMS_MAX && claims.iter().all(is_right) {
+        return Ok(());
+    }
+    Err(TokenError::Field {
+        field: "claims",
+        message: format!(
+            "must be up to {CLAIMS_MAX} names with up to {CLAIM_VALUES_MAX} values each, all of 1 to {CLAIM_LENGTH_MAX} printable characters"
+        ),
+    })
+}
+
+/// A text as the name of a token: cut to the length that names have, without control characters.
+pub(crate) fn shown_name(text: &str) -> String {
+    let printable = text.chars().map(|c| if c.is_control() { '?' } else { c });
+    printable.take(NAME_LENGTH_MAX).collect()
 }

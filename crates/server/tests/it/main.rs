@@ -1,9 +1,11 @@
 //! Real servers on free ports, spoken to by real clients.
 
 mod branches;
+mod client_certificates;
 mod house;
 mod http;
 mod limits;
+mod oidc;
 mod openapi;
 mod proxy;
 mod queues;

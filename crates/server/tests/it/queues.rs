@@ -6,7 +6,7 @@ mod frames;
 mod looking;
 mod making;
 mod producing;
-mod rig;
+pub mod rig;
 mod schedules;
 mod scopes;
 mod streaming;

@@ -9,7 +9,7 @@ use egret_server::{TokenRequest, queue_routes, queue_service};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-use crate::house::{House, Site, problem};
+use crate::house::{Builder, House, Site, problem};
 
 /// A house with queues.
 pub struct Rig {
@@ -24,6 +24,14 @@ impl Rig {
 
     /// With changed settings of the engine.
     pub async fn with(change: impl FnOnce(&mut QueueConfig)) -> Self {
+        Self::building(change, |builder| builder).await
+    }
+
+    /// With changed settings of the engine, and another server.
+    pub async fn building(
+        change: impl FnOnce(&mut QueueConfig),
+        build: impl FnOnce(Builder) -> Builder,
+    ) -> Self {
         let site = Site::new();
         let mut config = QueueConfig {
             partitions: 2,
@@ -47,7 +55,7 @@ impl Rig {
         let house = site
             .open(|builder| {
                 let stopping = builder.stopping();
-                builder
+                build(builder)
                     .grpc(queue_service(doors.clone(), stopping.clone()))
                     .route(queue_routes(doors, stopping))
             })

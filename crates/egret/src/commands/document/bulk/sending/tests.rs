@@ -65,6 +65,7 @@ fn api(url: &str) -> Api {
         url: url.parse().unwrap(),
         certificate: None,
         authorities: None,
+        identity: None,
     };
     Api::new(address, crate::api::Credentials::default()).unwrap()
 }

@@ -1,0 +1,175 @@
+//! JSON Web Tokens of an OpenID Connect provider, accepted beside Egret's own tokens.
+//!
+//! A token is verified here, with the issuer's public keys, and becomes a [`LiveToken`] like any
+//! other: quotas, the audit log and the end of open streams work alike. It is remembered until it
+//! ends, so that a request with it costs a hash and no signature.
+
+mod config;
+mod jws;
+mod key_store;
+mod keys;
+mod metrics;
+mod policy;
+mod refusal;
+mod source;
+mod verified;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_base::Clock;
+use egret_outgoing::Destinations;
+use tokio_util::sync::CancellationToken;
+
+pub use config::OidcConfig;
+pub(crate) use jws::has_jwt_form;
+use jws::{SignedToken, TOKEN_BYTES_MAX};
+use key_store::KeyStore;
+use metrics::OidcMetrics;
+use policy::Policy;
+pub use refusal::JwtRefusal;
+use source::KeySource;
+use verified::{VerifiedTokens, digest};
+
+use crate::error::ServerError;
+use crate::metrics::Metrics;
+use crate::tokens::{LiveToken, TokenError, Tokens};
+
+/// How often remembered tokens are looked at.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What the verification of tokens stands on.
+pub struct OidcOptions {
+    /// The settings.
+    pub config: OidcConfig,
+    /// Where requests may go that the issuer's documents name.
+    pub destinations: Destinations,
+}
+
+/// Verifies the tokens of one issuer.
+pub struct Oidc {
+    policy: Policy,
+    keys: KeyStore,
+    verified: VerifiedTokens,
+    tokens: Arc<Tokens>,
+    clock: Arc<dyn Clock>,
+    metrics: OidcMetrics,
+}
+
+impl Oidc {
+    /// What the settings ask for; `None` where they name no issuer.
+    ///
+    /// # Errors
+    /// [`ServerError`] with the setting that cannot be used.
+    pub(crate) fn open(
+        options: OidcOptions,
+        tokens: Arc<Tokens>,
+        clock: Arc<dyn Clock>,
+        registry: &Metrics,
+    ) -> Result<Option<Self>, ServerError> {
+        let OidcOptions {
+            config,
+            destinations,
+        } = options;
+        let Some(issuer) = config.issuer.clone() else {
+            return match config.audience {
+                None => Ok(None),
+                Some(_) => Err(ServerError::Setting {
+                    setting: "oidc.issuer",
+                    message: "it is empty although oidc.audience is set".to_owned(),
+                }),
+            };
+        };
+        let source = KeySource::open(&config, &issuer, destinations)?;
+        let policy = Policy::read(&config, issuer, &tokens)?;
+        let metrics = OidcMetrics::default();
+        let keys = KeyStore::open(&config, source, clock.clone(), metrics.clone())?;
+        registry.register(|registry| metrics.register(registry));
+        Ok(Some(Self {
+            policy,
+            keys,
+            verified: VerifiedTokens::default(),
+            tokens,
+            clock,
+            metrics,
+        }))
+    }
+
+    /// The token of this text if it was verified before; touches neither keys nor disk.
+    ///
+    /// # Errors
+    /// [`TokenError`]: it has ended, or is too long to be looked at.
+    pub(crate) fn recall(&self, text: &str) -> Result<Option<Arc<LiveToken>>, TokenError> {
+        if let Err(exceeded) = TOKEN_BYTES_MAX.check(text.len() as u64) {
+            return Err(self.rejected(JwtRefusal::TooLong(exceeded)));
+        }
+        let Some(token) = self.verified.find(&digest(text)) else {
+            return Ok(None);
+        };
+        self.tokens.note_use(&token)?;
+        Ok(Some(token))
+    }
+
+    /// Verifies a token, and remembers it.
+    ///
+    /// # Errors
+    /// [`TokenError::Jwt`].
+    pub(crate) async fn verify(&self, text: &str) -> Result<Arc<LiveToken>, TokenError> {
+        let verified = self.verify_signed(text).await;
+        verified.map_err(|refusal| self.rejected(refusal))
+    }
+
+    async fn verify_signed(&self, text: &str) -> Result<Arc<LiveToken>, JwtRefusal> {
+        let signed = SignedToken::parse(text)?;
+        if !self.policy.allows(signed.algorithm) {
+            return Err(JwtRefusal::Algorithm);
+        }
+        let key = self.keys.find(&signed).await?;
+        if !key.verifies(&signed) {
+            return Err(JwtRefusal::Signature);
+        }
+        self.metrics.verified.inc();
+        let now = self.clock.now();
+        let token = self.policy.token(&signed.claims()?, now, &self.tokens)?;
+        let live = LiveToken::without_secret(token, now);
+        let remembered = self.verified.insert(digest(text), live, key.fingerprint);
+        let remembered = remembered.map_err(JwtRefusal::TooMany)?;
+        self.note_remembered();
+        Ok(remembered)
+    }
+
+    fn rejected(&self, refusal: JwtRefusal) -> TokenError {
+        self.metrics.count_rejection(&refusal);
+        TokenError::Jwt(refusal)
+    }
+
+    fn note_remembered(&self) {
+        let count = i64::try_from(self.verified.len()).unwrap_or(i64::MAX);
+        self.metrics.remembered.set(count);
+    }
+
+    /// Has the keys read again now.
+    pub fn refresh(&self) {
+        self.keys.refresh();
+    }
+
+    /// Keeps the keys fresh, and ends tokens whose time has come, until `stopping`.
+    pub(crate) async fn run(self: Arc<Self>, stopping: CancellationToken) {
+        tokio::join!(
+            self.keys.run(&self.verified, stopping.clone()),
+            self.end_tokens(stopping)
+        );
+    }
+
+    async fn end_tokens(&self, stopping: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = tokio::time::sleep(EXPIRY_INTERVAL) => {}
+            }
+            self.verified.end_expired(self.clock.now());
+            self.keys.end_tokens_without_key(&self.verified);
+            self.note_remembered();
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Where an issuer's keys come from: its discovery document, a URL of the settings, or a file.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use egret_outgoing::{
+    Answer, ClientOptions, Destinations, OutgoingClient, OutgoingError, is_confidential,
+};
+use serde::Deserialize;
+
+use super::config::OidcConfig;
+use super::keys::KeySet;
+use crate::error::ServerError;
+use crate::trusted_file;
+
+/// The discovery document below an issuer (OpenID Connect Discovery section 4).
+const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
+
+/// Most bytes of a discovery document.
+const DISCOVERY_BYTES_MAX: u64 = 256 << 10;
+
+/// Most bytes of a JWK Set.
+const KEYS_BYTES_MAX: u64 = 512 << 10;
+
+/// How long one answer of the issuer may take, its body included.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the keys are.
+enum Place {
+    Discovered { issuer: String },
+    Url(String),
+    File(PathBuf),
+}
+
+/// Reads an issuer's keys.
+pub(super) struct KeySource {
+    place: Place,
+    client: OutgoingClient,
+}
+
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: String,
+    jwks_uri: String,
+}
+
+fn refuse(setting: &'static str, message: impl Into<String>) -> ServerError {
+    ServerError::Setting {
+        setting,
+        message: message.into(),
+    }
+}
+
+impl KeySource {
+    /// The source that the settings name.
+    ///
+    /// # Errors
+    /// [`ServerError::Setting`] or [`ServerError::SettingFile`].
+    pub(super) fn open(
+        config: &OidcConfig,
+        issuer: &str,
+        destinations: Destinations,
+    ) -> Result<Self, ServerError> {
+        let place = match (&config.jwks_file, &config.jwks_url) {
+            (Some(_), Some(_)) => {
+                return Err(refuse(
+                    "oidc.jwks_file",
+                    "it and oidc.jwks_url are both set: keep one",
+                ));
+            }
+            (Some(path), None) => Place::File(path.clone()),
+            (None, Some(url)) => {
+                check_url("oidc.jwks_url", url)?;
+                Place::Url(url.clone())
+            }
+            (None, None) => {
+                check_url("oidc.issuer", issuer)?;
+                Place::Discovered {
+                    issuer: issuer.to_owned(),
+                }
+            }
+        };
+        let setting = "oidc.ca_file";
+        let certificates = match &config.ca_file {
+            Some(path) => Some(trusted_file::read(setting, path, KEYS_BYTES_MAX)?),
+            None => None,
+        };
+        let options = ClientOptions {
+            timeout: Some(FETCH_TIMEOUT),
+            certificates,
+            ..ClientOptions::default()
+        };
+        let client = OutgoingClient::new(destinations, &options)
+            .map_err(|error| refuse(setting, error.to_string()))?;
+        Ok(Self { place, client })
+    }
+
+    /// Reads the keys now where they are in a file, so that a start fails with a file that cannot be used.
+    ///
+    /// # Errors
+    /// [`ServerError::SettingFile`].
+    pub(super) fn read_file(&self) -> Result<Option<KeySet>, ServerError> {
+        let Place::File(path) = &self.place else {
+            return Ok(None);
+        };
+        let setting = "oidc.jwks_file";
+        let json = trusted_file::read(setting, path, KEYS_BYTES_MAX)?;
+        let keys = KeySet::read(&json).map_err(|message| ServerError::SettingFile {
+            setting,
+            path: path.clone(),
+            message,
+        })?;
+        Ok(Some(keys))
+    }
+
+    /// Reads the keys.
+    ///
+    /// # Errors
+    /// What went wrong, for people, without a URL.
+    pub(super) async fn fetch(&self) -> Result<KeySet, String> {
+        match &self.place {
+            Place::File(_) => match self.read_file() {
+                Ok(keys) => Ok(keys.unwrap_or_default()),
+                Err(error) => Err(error.to_string()),
+            },
+            Place::Url(url) => self.fetch_keys(url, url).await,
+            Place::Discovered { issuer } => {
+                let url = format!("{}{DISCOVERY_PATH}", issuer.trim_end_matches('/'));
+                let answer = self.get(&url, &url).await;
+                let json = body(answer, DISCOVERY_BYTES_MAX).await;
+                let json = json.map_err(|error| format!("discovery document: {error}"))?;
+                let found: Discovery = serde_json::from_slice(&json)
+                    .map_err(|error| format!("discovery document: {error}"))?;
+                if found.issuer != *issuer {
+                    return Err("discovery document: `issuer` is not oidc.issuer".to_owned());
+                }
+                if !is_confidential(&found.jwks_uri).unwrap_or(false) {
+                    return Err("discovery document: `jwks_uri` is no https URL".to_owned());
+                }
+                self.fetch_keys(issuer, &found.jwks_uri).await
+            }
+        }
+    }
+
+    /// Keys from a URL, which the service at `named` may have named.
+    async fn fetch_keys(&self, named: &str, url: &str) -> Result<KeySet, String> {
+        let json = body(self.get(named, url).await, KEYS_BYTES_MAX).await;
+        KeySet::read(&json.map_err(|error| format!("keys: {error}"))?)
+    }
+
+    async fn get(&self, named: &str, url: &str) -> Result<Answer, OutgoingError> {
+        let prepare =
+            |request: egret_outgoing::OutgoingRequest| request.header("accept", "application/json");
+        self.client.get_linked(named, url, prepare).await
+    }
+}
+
+async fn body(answer: Result<Answer, OutgoingError>, bytes_max: u64) -> Result<Vec<u8>, String> {
+    let answer = answer.map_err(|error| error.to_string())?;
+    if !answer.is_success() {
+        return Err(format!("the answer is {}", answer.status_text()));
+    }
+    let read = answer.read(bytes_max).await;
+    read.map_err(|error| error.to_string())
+}
+
+/// Keys that could be changed on the way would open Egret to whoever changes them.
+fn check_url(setting: &'static str, url: &str) -> Result<(), ServerError> {
+    match is_confidential(url) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(refuse(
+            setting,
+            format!("`{url}` must begin with https://, as keys could be changed on the way"),
+        )),
+        Err(error) => Err(refuse(setting, format!("`{url}`: {error}"))),
+    }
+}

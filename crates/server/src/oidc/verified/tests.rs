@@ -1,0 +1,93 @@
+//! Remembered tokens end at their time and with their key, and make room that no request holds.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::*;
+use crate::tokens::Token;
+
+fn token(expires_at: i64) -> LiveToken {
+    token_of("default", expires_at)
+}
+
+fn token_of(tenant: &str, expires_at: i64) -> LiveToken {
+    let token = Token {
+        id: "oidc:0".to_owned(),
+        name: "anna".to_owned(),
+        tenant: tenant.to_owned(),
+        scopes: Vec::new(),
+        claims: BTreeMap::new(),
+        created_at: Timestamp::from_micros(0),
+        expires_at: Some(Timestamp::from_micros(expires_at)),
+        last_used_at: None,
+    };
+    LiveToken::without_secret(token, Timestamp::from_micros(0))
+}
+
+fn numbered(number: u64) -> TokenDigest {
+    digest(&number.to_string())
+}
+
+#[test]
+fn tokens_end_at_their_time_and_with_their_key() {
+    let tokens = VerifiedTokens::default();
+    let held: Vec<_> = [(1, 10, [1; 32]), (2, 20, [1; 32]), (3, 20, [2; 32])]
+        .map(|(number, end, key)| tokens.insert(numbered(number), token(end), key).unwrap())
+        .into();
+    tokens.end_expired(Timestamp::from_micros(10));
+    assert_eq!(tokens.len(), 2);
+    assert!(matches!(
+        held[0].refusal(),
+        Some(crate::TokenError::Expired { .. })
+    ));
+    tokens.end_all_but_of(&HashSet::from([[2; 32]]));
+    assert!(matches!(
+        held[1].refusal(),
+        Some(crate::TokenError::Invalid)
+    ));
+    assert!(tokens.find(&numbered(2)).is_none());
+    assert!(held[2].refusal().is_none() && tokens.find(&numbered(3)).is_some());
+}
+
+#[test]
+fn at_the_limit_unused_tokens_make_room_and_used_ones_stay() {
+    let tokens = VerifiedTokens::default();
+    let insert = |number: u64| tokens.insert(numbered(number), token(10), [0; 32]);
+    let mut held = Vec::new();
+    for number in 0..TENANT_VERIFIED_MAX.max {
+        let token = insert(number).unwrap();
+        if number % 2 == 0 {
+            held.push(token);
+        }
+    }
+    for number in TENANT_VERIFIED_MAX.max..TENANT_VERIFIED_MAX.max + 5_000 {
+        held.push(insert(number).unwrap());
+        assert!(tokens.len() as u64 <= TENANT_VERIFIED_MAX.max);
+    }
+    // All are in use now.
+    let refused = insert(u64::MAX).unwrap_err();
+    assert_eq!(refused.name, "oidc_tokens_verified_per_tenant_max");
+    assert!(tokens.find(&numbered(0)).is_some());
+    drop(held);
+    assert!(insert(u64::MAX).is_ok());
+}
+
+#[test]
+fn a_tenant_leaves_room_for_tokens_of_others() {
+    let tokens = VerifiedTokens::default();
+    let insert = |tenant: &'static str, number: u64| {
+        let digest = digest(&format!("{tenant} {number}"));
+        tokens.insert(digest, token_of(tenant, 10), [0; 32])
+    };
+    let fill = |tenant| (0..TENANT_VERIFIED_MAX.max).map(move |number| (tenant, number));
+    let held: Vec<_> = fill("acme")
+        .map(|(tenant, number)| insert(tenant, number).unwrap())
+        .collect();
+    assert!(insert("acme", u64::MAX).is_err());
+    let others: Vec<_> = fill("others")
+        .map(|(tenant, number)| insert(tenant, number).unwrap())
+        .collect();
+    let refused = insert("third", 0).unwrap_err();
+    assert_eq!(refused.name, VERIFIED_MAX.name);
+    drop((held, others));
+    assert!(insert("third", 0).is_ok());
+}

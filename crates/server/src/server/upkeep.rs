@@ -1,0 +1,64 @@
+//! What the server does to its tokens beside requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_base::Condition;
+use tokio_util::sync::CancellationToken;
+
+use crate::tokens::Tokens;
+
+/// How often times of last use go from memory to `state.db`.
+const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether tokens have expired.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Writes times of last use behind the requests' backs, and once more at the end.
+pub(super) async fn write_last_used(tokens: Arc<Tokens>, stopping: CancellationToken) {
+    let unwritable = Condition::new("state_unwritable", "times of last use");
+    loop {
+        let last = tokio::select! {
+            () = stopping.cancelled() => true,
+            () = tokio::time::sleep(LAST_USED_INTERVAL) => false,
+        };
+        let tokens = tokens.clone();
+        let written = tokio::task::spawn_blocking(move || tokens.write_last_used()).await;
+        match written {
+            Ok(Ok(())) => unwritable.recover("times of last use are written again"),
+            Ok(Err(error)) => {
+                unwritable.fail(&error, "cannot write times of last use of tokens; retrying")
+            }
+            Err(error) => tracing::error!(%error, "writing times of last use failed"),
+        }
+        if last {
+            return;
+        }
+    }
+}
+
+/// Ends tokens whose time has come, so that what they hold open ends with them.
+pub(super) async fn end_expired_tokens(tokens: Arc<Tokens>, stopping: CancellationToken) {
+    let unwritable = Condition::new("state_unwritable", "expired tokens");
+    loop {
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            () = tokio::time::sleep(EXPIRY_INTERVAL) => {}
+        }
+        if !tokens.end_expired() {
+            // What could not be written is not to be written any more, such as of a revoked token.
+            unwritable.end();
+            continue;
+        }
+        let tokens = tokens.clone();
+        let written = tokio::task::spawn_blocking(move || tokens.write_ends()).await;
+        match written {
+            Ok(Ok(())) => unwritable.recover("which tokens have expired is written again"),
+            // They have ended in memory all the same.
+            Ok(Err(error)) => {
+                unwritable.fail(&error, "cannot write which tokens have expired; retrying")
+            }
+            Err(error) => tracing::error!(%error, "writing which tokens have expired panicked"),
+        }
+    }
+}
