@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egret_base::condition::Condition;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use tokio::sync::watch;
 
@@ -11,7 +12,10 @@ use crate::error::PostgresError;
 use crate::external::ManagedLock;
 
 /// How often the connection that holds the lock is tried.
-const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why the server is not ready while it is reached again.
+const LOST: &str = "the connection to the server is lost";
 
 /// The user's own server.
 pub struct ManagedServer {
@@ -51,6 +55,7 @@ impl Service for ManagedServer {
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
+            let fault = Condition::new("postgres_not_accepting", "external server");
             let lock = match ManagedLock::acquire(&self.connection).await {
                 Err(error @ PostgresError::ManagedElsewhere { .. }) => {
                     return Err(StartError {
@@ -64,6 +69,7 @@ impl Service for ManagedServer {
                     Some(lock)
                 }
                 Err(error) => {
+                    fault.begin(&error);
                     tracing::warn!(%error, "the server cannot be reached: trying again until it can");
                     self.state
                         .send_replace(Readiness::NotReady(error.to_string()));
@@ -75,13 +81,14 @@ impl Service for ManagedServer {
                 let lock = match lock {
                     Some(lock) => lock,
                     None => {
-                        let lock = take_again(&connection, &state).await;
+                        let lock = take_again(&connection, &state, &fault).await;
+                        fault.end();
                         tracing::info!("the server is reached, and its lock is taken");
                         state.send_replace(Readiness::Ready);
                         lock
                     }
                 };
-                keep(lock, &connection, &state).await;
+                keep(lock, &connection, &state, &fault).await;
             })));
             Ok(())
         })
@@ -101,16 +108,18 @@ async fn keep(
     mut lock: ManagedLock,
     connection: &tokio_postgres::Config,
     state: &watch::Sender<Readiness>,
+    fault: &Condition,
 ) {
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
         if lock.is_held().await {
             continue;
         }
-        let lost = "the connection to the server is lost";
-        tracing::warn!("{lost}, and with it the lock that keeps other egrets away");
-        state.send_replace(Readiness::NotReady(lost.to_owned()));
-        lock = take_again(connection, state).await;
+        fault.begin(LOST);
+        tracing::warn!("{LOST}, and with it the lock that keeps other egrets away");
+        state.send_replace(Readiness::NotReady(LOST.to_owned()));
+        lock = take_again(connection, state, fault).await;
+        fault.end();
         tracing::info!("the server is back, and the lock is taken again");
         state.send_replace(Readiness::Ready);
     }
@@ -120,6 +129,7 @@ async fn keep(
 async fn take_again(
     connection: &tokio_postgres::Config,
     state: &watch::Sender<Readiness>,
+    fault: &Condition,
 ) -> ManagedLock {
     loop {
         match ManagedLock::acquire(connection).await {
@@ -132,7 +142,12 @@ async fn take_again(
                     tracing::error!(%error, "another egret took this server over");
                 }
             }
-            Err(error) => tracing::debug!(%error, "the server is not back yet"),
+            Err(error) => {
+                let reason = egret_base::error::chain(&error);
+                tracing::debug!(reason, "the server is not back yet");
+                fault.begin(&reason);
+                state.send_replace(Readiness::NotReady(format!("{LOST}: {reason}")));
+            }
         }
         tokio::time::sleep(CHECK_INTERVAL).await;
     }

@@ -8,11 +8,12 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// Messages that some test provokes: crashes, refusals, a full volume, strangers.
-const PROVOKED: [&str; 13] = [
+const PROVOKED: [&str; 14] = [
     "the postmaster of a branch ended by itself",
     "a branch did not start again",
     "a branch did not come back",
     "the embedded server is not running",
+    "the embedded server does not accept sessions",
     "something on the volume is not Egret's; it is left alone",
     "a branch cannot run",
     "a branch was missing from the registry and is there again",
