@@ -160,6 +160,30 @@ pub struct Phase {
     pub ms: f64,
 }
 
+text_enum!(
+    /// What kind of thing a copy loses.
+    LossKind {
+        /// The content of unlogged tables and sequences, which PostgreSQL resets when it recovers a copy.
+        UnloggedRelations = "unlogged_relations",
+        /// Cumulative statistics such as `pg_stat_user_tables`: a server writes them when it is shut down.
+        Statistics = "statistics",
+    }
+);
+
+/// How many lost relations of a template are named.
+pub const LOSS_NAMES_MAX: usize = 20;
+
+/// Something that a copy does not have of its origin because PostgreSQL recovered it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// What kind of thing it is.
+    pub kind: LossKind,
+    /// How many there are, of what can be counted.
+    pub total: Option<u64>,
+    /// Their names as `database.schema.relation`, at most [`LOSS_NAMES_MAX`].
+    pub names: Vec<String>,
+}
+
 /// What a creation did and how long each part took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
@@ -228,6 +252,9 @@ pub struct Template {
     pub preload_libraries: String,
     /// What building it took.
     pub phases: Vec<Phase>,
+    /// What it lost of its origin; `None` while that is not known, as of templates of earlier versions.
+    #[serde(default)]
+    pub losses: Option<Vec<Loss>>,
 }
 
 impl Template {

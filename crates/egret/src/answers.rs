@@ -53,6 +53,15 @@ pub(crate) struct Receipt {
     pub(crate) total_ms: f64,
     pub(crate) phases: Vec<Phase>,
     pub(crate) source: Source,
+    #[serde(default)]
+    pub(crate) losses: Option<Vec<Loss>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Loss {
+    pub(crate) kind: String,
+    pub(crate) total: Option<u64>,
+    pub(crate) names: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

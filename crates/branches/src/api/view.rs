@@ -9,7 +9,8 @@ use serde::Serialize;
 use super::{Branches, Inner};
 use crate::error::{BranchesError, io};
 use crate::model::{
-    Branch, BranchId, BranchName, BranchState, Phase, Receipt, Template, TemplateId, TemplateState,
+    Branch, BranchId, BranchName, BranchState, Loss, Phase, Receipt, Template, TemplateId,
+    TemplateState,
 };
 use crate::store::source::blocking;
 
@@ -25,6 +26,8 @@ pub struct BranchView {
     pub sessions: u32,
     /// Bytes that are its own, where they were asked for: every file has to be looked at.
     pub diverged_bytes: Option<u64>,
+    /// What its template lost of its origin; `None` while that is not known.
+    pub losses: Option<Vec<Loss>>,
 }
 
 /// The recorded part of a [`BranchView`].
@@ -168,6 +171,7 @@ impl Branches {
             age_ms: age_ms(self.inner.now(), branch.created_at),
             sessions: self.sessions(&branch),
             diverged_bytes: None,
+            losses: self.losses(&branch),
             branch: ShownBranch {
                 id: branch.id.to_string(),
                 name: branch.name.to_string(),
@@ -190,6 +194,11 @@ impl Branches {
                 receipt: branch.receipt,
             },
         }
+    }
+
+    fn losses(&self, branch: &Branch) -> Option<Vec<Loss>> {
+        let registry = &self.inner.started().ok()?.registry;
+        registry.template(branch.template)?.losses
     }
 
     /// Names of a branch's databases that can be connected to, templates left out. Wakes the branch.

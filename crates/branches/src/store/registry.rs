@@ -30,6 +30,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "superuser",
         sql: include_str!("sql/registry_superuser.sql"),
     },
+    Migration {
+        name: "losses",
+        sql: include_str!("sql/registry_losses.sql"),
+    },
 ];
 
 /// The tables of this engine in `state.db`.

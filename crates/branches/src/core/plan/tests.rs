@@ -29,6 +29,7 @@ fn template(number: u8, origin: Option<BranchId>, taken_s: i64) -> Template {
         postgres_major: 18,
         preload_libraries: String::new(),
         phases: vec![],
+        losses: None,
     }
 }
 

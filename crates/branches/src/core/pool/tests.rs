@@ -165,6 +165,7 @@ impl World {
             postgres_major: 18,
             preload_libraries: String::new(),
             phases: vec![],
+            losses: None,
         });
     }
 

@@ -23,6 +23,7 @@ fn template(number: u8, state: TemplateState) -> Template {
         postgres_major: 18,
         preload_libraries: String::new(),
         phases: vec![],
+        losses: None,
     }
 }
 

@@ -108,6 +108,7 @@ pub(super) fn put_template(connection: &Connection, template: &Template) -> Answ
             template.postgres_major,
             template.preload_libraries,
             json(&template.phases),
+            template.losses.as_ref().map(json),
         ])?;
     Ok(())
 }
@@ -149,7 +150,11 @@ fn parsed_option<T: std::str::FromStr<Err = String>>(
 
 fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
-    serde_json::from_str(&text).map_err(|error| unreadable(column, error.to_string()))
+    parse_json(&text, column)
+}
+
+fn parse_json<T: DeserializeOwned>(text: &str, column: &str) -> rusqlite::Result<T> {
+    serde_json::from_str(text).map_err(|error| unreadable(column, error.to_string()))
 }
 
 fn unreadable(column: &str, message: String) -> rusqlite::Error {
@@ -185,10 +190,7 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
         expires_at: expires_at.map(egret_base::Timestamp::from_micros),
         failure: row.get("failure")?,
         receipt: receipt
-            .map(|text| {
-                serde_json::from_str(&text)
-                    .map_err(|error| unreadable("receipt", error.to_string()))
-            })
+            .map(|text| parse_json(&text, "receipt"))
             .transpose()?,
         boot_id: row.get("boot_id")?,
         postmaster: pid.zip(ticks.and_then(|ticks| u64::try_from(ticks).ok())),
@@ -196,6 +198,7 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
 }
 
 fn template_from(row: &Row<'_>) -> rusqlite::Result<Template> {
+    let losses: Option<String> = row.get("losses")?;
     Ok(Template {
         id: parsed::<TemplateId>(row, "id")?,
         state: parsed::<TemplateState>(row, "state")?,
@@ -208,5 +211,6 @@ fn template_from(row: &Row<'_>) -> rusqlite::Result<Template> {
         postgres_major: row.get("postgres_major")?,
         preload_libraries: row.get("preload_libraries")?,
         phases: from_json(row, "phases")?,
+        losses: losses.map(|text| parse_json(&text, "losses")).transpose()?,
     })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use egret_base::Timestamp;
 
 use super::*;
-use crate::model::{From, Phase, Preset, Receipt, SourceIdentity, TemplateState};
+use crate::model::{From, Loss, LossKind, Phase, Preset, Receipt, SourceIdentity, TemplateState};
 
 fn template() -> Template {
     Template {
@@ -26,6 +26,11 @@ fn template() -> Template {
             name: "snapshot".into(),
             ms: 9.5,
         }],
+        losses: Some(vec![Loss {
+            kind: LossKind::UnloggedRelations,
+            total: Some(1),
+            names: vec!["app.public.cache".into()],
+        }]),
     }
 }
 
