@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use egret_base::Timestamp;
+use egret_postgres::wire::scram::Verifier;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Stopwatch;
@@ -288,6 +290,9 @@ pub struct Branch {
     /// Whether its role is a superuser of it.
     #[serde(default)]
     pub superuser: bool,
+    /// Whether roles of the application enter it with the passwords that they have in the source.
+    #[serde(default)]
+    pub role_passwords: bool,
     /// Whether it refuses to be destroyed, reset or expired.
     pub protected: bool,
     /// Settings one by one, over the preset.
@@ -368,6 +373,8 @@ pub struct NewBranch {
     pub durable: bool,
     /// Whether its role is a superuser of it.
     pub superuser: bool,
+    /// Whether roles of the application enter it with the passwords that they have in the source.
+    pub role_passwords: bool,
     /// Settings by purpose.
     pub preset: Preset,
     /// Settings one by one.
@@ -388,6 +395,7 @@ impl NewBranch {
             ttl_ms: None,
             durable: false,
             superuser: false,
+            role_passwords: false,
             preset: Preset::Small,
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),
@@ -405,6 +413,17 @@ pub struct Change {
     pub ttl_ms: Option<Option<u64>>,
     /// New labels, replacing the old.
     pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// The password of a role as the source keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolePassword {
+    /// The role's name.
+    pub role: String,
+    /// What checks the password.
+    pub verifier: Arc<Verifier>,
+    /// When it ends (`VALID UNTIL`).
+    pub valid_until: Option<Timestamp>,
 }
 
 /// How to connect to a branch through the proxy.

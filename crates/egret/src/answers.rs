@@ -28,6 +28,8 @@ pub(crate) struct Branch {
     pub(crate) durable: bool,
     #[serde(default)]
     pub(crate) superuser: bool,
+    #[serde(default)]
+    pub(crate) role_passwords: bool,
     pub(crate) protected: bool,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) settings: BTreeMap<String, String>,

@@ -49,6 +49,8 @@ pub struct ShownBranch {
     pub durable: bool,
     /// Whether its role is a superuser of it.
     pub superuser: bool,
+    /// Whether roles of the application enter it with their own passwords.
+    pub role_passwords: bool,
     /// Whether it refuses to go.
     pub protected: bool,
     /// Marks.
@@ -184,6 +186,7 @@ impl Branches {
                 preset: branch.preset,
                 durable: branch.durable,
                 superuser: branch.superuser,
+                role_passwords: branch.role_passwords,
                 protected: branch.protected,
                 labels: branch.labels,
                 settings: branch.settings,

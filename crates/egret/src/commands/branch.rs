@@ -108,6 +108,9 @@ async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Fa
     if branch.superuser {
         body["superuser"] = true.into();
     }
+    if branch.role_passwords {
+        body["role_passwords"] = true.into();
+    }
     if branch.protected {
         body["protected"] = true.into();
     }
@@ -207,6 +210,9 @@ fn row(branch: Branch) -> Vec<String> {
     if branch.superuser {
         notes.push("superuser".to_owned());
     }
+    if branch.role_passwords {
+        notes.push("role passwords".to_owned());
+    }
     notes.extend(
         branch
             .labels
@@ -263,6 +269,10 @@ fn describe(branch: Branch) -> String {
         (
             "superuser",
             if branch.superuser { "yes" } else { "" }.to_owned(),
+        ),
+        (
+            "role passwords",
+            if branch.role_passwords { "yes" } else { "" }.to_owned(),
         ),
         ("protected", yes(branch.protected)),
         (

@@ -45,6 +45,7 @@ fn branch(number: u8, template: TemplateId) -> Branch {
         preset: Preset::Small,
         durable: false,
         superuser: false,
+        role_passwords: false,
         protected: false,
         settings: BTreeMap::new(),
         labels: BTreeMap::new(),

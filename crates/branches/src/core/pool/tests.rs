@@ -188,6 +188,7 @@ impl World {
             preset,
             durable: false,
             superuser: false,
+            role_passwords: false,
             protected: false,
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),

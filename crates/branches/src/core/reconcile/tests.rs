@@ -39,6 +39,7 @@ fn branch(state: BranchState) -> Branch {
         preset: Preset::Small,
         durable: false,
         superuser: false,
+        role_passwords: false,
         protected: false,
         settings: BTreeMap::new(),
         labels: BTreeMap::new(),

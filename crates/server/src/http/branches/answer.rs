@@ -34,6 +34,8 @@ pub(super) struct Branch {
     durable: bool,
     /// Whether its role is a superuser of it.
     superuser: bool,
+    /// Whether roles of the application enter it with the passwords that they had in the source when it was made.
+    role_passwords: bool,
     /// Whether it refuses to be destroyed, reset or expired.
     protected: bool,
     /// The caller's own marks.
@@ -268,6 +270,7 @@ impl From<BranchView> for Branch {
             preset: branch.preset,
             durable: branch.durable,
             superuser: branch.superuser,
+            role_passwords: branch.role_passwords,
             protected: branch.protected,
             labels: branch.labels,
             settings: branch.settings,
