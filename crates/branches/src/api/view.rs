@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use egret_base::Timestamp;
+use egret_base::{Coded, Timestamp};
 use egret_postgres::databases;
 use serde::Serialize;
 
 use super::{Branches, Inner};
+use crate::core::attempts::{Attempts, SessionFailure};
 use crate::error::{BranchesError, io};
 use crate::model::{
     Branch, BranchId, BranchName, BranchState, Loss, Phase, Receipt, Template, TemplateId,
@@ -213,15 +214,28 @@ impl Branches {
         tenant: &str,
         name: &BranchName,
     ) -> Result<Vec<String>, BranchesError> {
-        let attached = self.attach(tenant, name).await?;
-        if let Some(known) = self
-            .inner
-            .databases_by_resident(attached.guard.slot())
-            .await
-        {
-            return Ok(known);
+        let mut attempts = Attempts::default();
+        loop {
+            let mut attached = self.attach(tenant, name).await?;
+            let slot = attached.guard.slot();
+            if let Some(known) = self.inner.databases_by_resident(slot).await {
+                return Ok(known);
+            }
+            let error = match self.inner.databases_of(attached.branch).await {
+                Ok(databases) => return Ok(databases),
+                Err(error) => error,
+            };
+            let failure = if attached.was_stopped() {
+                Some(SessionFailure::Stopped)
+            } else {
+                error.retryable().then_some(SessionFailure::NoAnswer)
+            };
+            let Some(wait) = failure.and_then(|failure| attempts.wait_after(failure)) else {
+                return Err(error);
+            };
+            drop(attached);
+            tokio::time::sleep(wait).await;
         }
-        self.inner.databases_of(attached.branch).await
     }
 
     /// The templates that a tenant may use, oldest first: those of the source and of its branches.
