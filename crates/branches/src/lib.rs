@@ -21,6 +21,7 @@ pub use api::verify::{Finding, Proof, RegistryCheck};
 pub use api::view::{BranchView, TemplateView, VolumeView};
 pub use api::{Branches, Options, Steps};
 pub use config::BranchesConfig;
+pub use core::attempts::{Attempts, SessionFailure};
 pub use error::BranchesError;
 pub use store::prepare::ROLE;
 pub use store::volume::{Mounted, PASSWORD_FILE, open as open_volume};

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use egret_base::Timestamp;
+use egret_postgres::wire::scram::Verifier;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Stopwatch;
@@ -160,6 +162,30 @@ pub struct Phase {
     pub ms: f64,
 }
 
+text_enum!(
+    /// What kind of thing a copy loses.
+    LossKind {
+        /// The content of unlogged tables and sequences, which PostgreSQL resets when it recovers a copy.
+        UnloggedRelations = "unlogged_relations",
+        /// Cumulative statistics such as `pg_stat_user_tables`: a server writes them when it is shut down.
+        Statistics = "statistics",
+    }
+);
+
+/// How many lost relations of a template are named.
+pub const LOSS_NAMES_MAX: usize = 20;
+
+/// Something that a copy does not have of its origin because PostgreSQL recovered it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// What kind of thing it is.
+    pub kind: LossKind,
+    /// How many there are, of what can be counted.
+    pub total: Option<u64>,
+    /// Their names as `database.schema.relation`, at most [`LOSS_NAMES_MAX`].
+    pub names: Vec<String>,
+}
+
 /// What a creation did and how long each part took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
@@ -228,6 +254,9 @@ pub struct Template {
     pub preload_libraries: String,
     /// What building it took.
     pub phases: Vec<Phase>,
+    /// What it lost of its origin; `None` while that is not known, as of templates of earlier versions.
+    #[serde(default)]
+    pub losses: Option<Vec<Loss>>,
 }
 
 impl Template {
@@ -261,6 +290,9 @@ pub struct Branch {
     /// Whether its role is a superuser of it.
     #[serde(default)]
     pub superuser: bool,
+    /// Whether roles of the application enter it with the passwords that they have in the source.
+    #[serde(default)]
+    pub role_passwords: bool,
     /// Whether it refuses to be destroyed, reset or expired.
     pub protected: bool,
     /// Settings one by one, over the preset.
@@ -341,6 +373,8 @@ pub struct NewBranch {
     pub durable: bool,
     /// Whether its role is a superuser of it.
     pub superuser: bool,
+    /// Whether roles of the application enter it with the passwords that they have in the source.
+    pub role_passwords: bool,
     /// Settings by purpose.
     pub preset: Preset,
     /// Settings one by one.
@@ -361,6 +395,7 @@ impl NewBranch {
             ttl_ms: None,
             durable: false,
             superuser: false,
+            role_passwords: false,
             preset: Preset::Small,
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),
@@ -378,6 +413,17 @@ pub struct Change {
     pub ttl_ms: Option<Option<u64>>,
     /// New labels, replacing the old.
     pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// The password of a role as the source keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolePassword {
+    /// The role's name.
+    pub role: String,
+    /// What checks the password.
+    pub verifier: Arc<Verifier>,
+    /// When it ends (`VALID UNTIL`).
+    pub valid_until: Option<Timestamp>,
 }
 
 /// How to connect to a branch through the proxy.

@@ -28,6 +28,8 @@ pub(crate) struct Branch {
     pub(crate) durable: bool,
     #[serde(default)]
     pub(crate) superuser: bool,
+    #[serde(default)]
+    pub(crate) role_passwords: bool,
     pub(crate) protected: bool,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) settings: BTreeMap<String, String>,
@@ -53,6 +55,15 @@ pub(crate) struct Receipt {
     pub(crate) total_ms: f64,
     pub(crate) phases: Vec<Phase>,
     pub(crate) source: Source,
+    #[serde(default)]
+    pub(crate) losses: Option<Vec<Loss>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Loss {
+    pub(crate) kind: String,
+    pub(crate) total: Option<u64>,
+    pub(crate) names: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -379,6 +379,9 @@ pub struct Create {
     /// Make its user a superuser of the branch, as some extensions need
     #[arg(long)]
     pub superuser: bool,
+    /// Let roles of the application in with the passwords that they have in the source
+    #[arg(long)]
+    pub role_passwords: bool,
     /// How much of the machine it may use
     #[arg(long, value_parser = ["small", "medium", "large", "twin"])]
     pub preset: Option<String>,

@@ -1,6 +1,7 @@
 //! The embedded server: made once, started, adopted after a crash of Egret, restarted when it ends
 //! by itself, stopped with Egret.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -18,6 +19,7 @@ use crate::pool;
 use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use crate::provision::{self, Binaries, Wanted};
 use crate::retry::is_transient;
+use crate::session_probe::watch_sessions;
 use crate::superuser::socket_connection;
 use crate::supervise::{Decision, Restarts};
 use crate::tuning;
@@ -42,6 +44,8 @@ enum State {
     Stopped,
     Starting,
     Running,
+    /// The postmaster runs and gives no session, as in crash recovery.
+    NotAccepting(String),
     Failed(String),
     CrashLoop(String),
 }
@@ -210,6 +214,9 @@ impl Service for EmbeddedServer {
             State::Running => Readiness::Ready,
             State::Stopped => Readiness::NotReady("stopped".to_owned()),
             State::Starting => Readiness::NotReady("starting".to_owned()),
+            State::NotAccepting(reason) => {
+                Readiness::NotReady(format!("it does not accept sessions: {reason}"))
+            }
             State::Failed(reason) => Readiness::NotReady(reason.clone()),
             State::CrashLoop(reason) => Readiness::NotReady(format!("crash loop: {reason}")),
         }
@@ -248,7 +255,7 @@ impl Shared {
     async fn await_settled(&self) -> Result<(), PostgresError> {
         let settled = |state: &State| !matches!(state, State::Starting | State::Stopped);
         match self.await_state(settled).await {
-            State::Running => Ok(()),
+            State::Running | State::NotAccepting(_) => Ok(()),
             State::Failed(reason) | State::CrashLoop(reason) => {
                 Err(PostgresError::NotRunning { reason })
             }
@@ -354,18 +361,18 @@ impl Shared {
 }
 
 impl Shared {
+    /// How the supervisor itself connects.
+    fn own_connection(&self, layout: &Layout) -> tokio_postgres::Config {
+        let (directory, port) = (&layout.socket_dir, self.config.port);
+        let major = cluster::major(&layout.data).unwrap_or_default();
+        socket_connection(directory, port, major, "postgres", "postgres")
+    }
+
     /// Has unqualified names of the superuser mean schema `public`: `"$user"` in the default `search_path` would be schema
     /// `egret`. A server that does not take it (one that is read only) starts all the same.
     async fn set_search_path(&self, layout: &Layout) {
-        let connection = socket_connection(
-            &layout.socket_dir,
-            self.config.port,
-            cluster::major(&layout.data).unwrap_or_default(),
-            "postgres",
-            "postgres",
-        );
         let set = async {
-            let client = pool::connect(&connection).await?;
+            let client = pool::connect(&self.own_connection(layout)).await?;
             let done = client.batch_execute(include_str!("embedded/search_path.sql"));
             done.await.map_err(server("set the search path of egret"))
         };
@@ -379,6 +386,18 @@ impl Shared {
                 tracing::warn!(%error, "cannot set the search_path of role egret: name schemas when you make tables as egret");
             }
         }
+    }
+
+    /// Keeps the state true while the postmaster runs.
+    async fn follow_sessions(&self, postmaster: &Postmaster) -> Infallible {
+        let connection = self.own_connection(&self.layout());
+        let report = |accepted| {
+            self.state.send_replace(match accepted {
+                Ok(()) => State::Running,
+                Err(reason) => State::NotAccepting(reason),
+            });
+        };
+        watch_sessions(postmaster, &connection, report).await
     }
 
     /// Waits until the server accepts connections. Recovery after a crash takes as long as it
@@ -457,6 +476,7 @@ async fn supervise(shared: &Shared) {
                     biased;
                     _ = desired.changed() => true,
                     () = postmaster.exited() => false,
+                    never = shared.follow_sessions(&postmaster) => match never {},
                 };
                 // Nobody who stops or moves the server may find its files held or at work.
                 write_back.stop().await;

@@ -21,6 +21,7 @@ pub mod pool;
 pub mod postmaster;
 pub mod provision;
 pub mod retry;
+mod session_probe;
 pub mod superuser;
 pub mod supervise;
 #[cfg(feature = "test-support")]

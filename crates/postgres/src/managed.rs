@@ -12,7 +12,10 @@ use crate::error::PostgresError;
 use crate::external::ManagedLock;
 
 /// How often the connection that holds the lock is tried.
-const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why the server is not ready while it is reached again.
+const LOST: &str = "the connection to the server is lost";
 
 /// The user's own server.
 pub struct ManagedServer {
@@ -122,12 +125,11 @@ async fn keep(
         if lock.is_held().await {
             continue;
         }
-        let lost = "the connection to the server is lost";
         unreachable.fail(
-            lost,
+            LOST,
             "the lock that keeps other egrets away is lost with its connection",
         );
-        state.send_replace(Readiness::NotReady(lost.to_owned()));
+        state.send_replace(Readiness::NotReady(LOST.to_owned()));
         lock = take_again(connection, state, unreachable).await;
         unreachable.recover("the server is back, and the lock is taken again");
         state.send_replace(Readiness::Ready);
@@ -153,7 +155,9 @@ async fn take_again(
             }
             Err(error) => {
                 // The latest reason is shown; the first one was logged.
-                unreachable.begin(&error);
+                let reason = egret_base::error::chain(&error);
+                unreachable.begin(&reason);
+                state.send_replace(Readiness::NotReady(format!("{LOST}: {reason}")));
             }
         }
         tokio::time::sleep(CHECK_INTERVAL).await;

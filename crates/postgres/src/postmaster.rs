@@ -250,6 +250,11 @@ impl Postmaster {
             && !process::is_zombie(self.pid())
     }
 
+    /// Whether a signal (SIGSTOP) keeps the process from running.
+    pub(crate) fn is_stopped(&self) -> bool {
+        process::is_stopped(self.pid())
+    }
+
     /// Collects the exit status when the process is a child of this Egret; an adopted one is not.
     fn reap(&self) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;

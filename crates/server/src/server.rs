@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
-use egret_base::{Clock, Condition, Entropy, Timestamp};
+use egret_base::{Clock, Entropy, Timestamp};
 use http::Method;
 use serde_json::Value;
 use tokio::task::JoinHandle;

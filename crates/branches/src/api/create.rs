@@ -99,6 +99,11 @@ impl Inner {
             return Ok(Created::Existing(existing));
         }
         self.check_superuser(&asked)?;
+        let passwords = if asked.role_passwords {
+            self.read_role_passwords().await?
+        } else {
+            Vec::new()
+        };
         self.check_count(&asked.tenant)?;
         let template = self.template_for(&asked).await?;
         // From here until the row is there the template may not be removed.
@@ -112,7 +117,7 @@ impl Inner {
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;
         self.steps.before("create.intent");
-        if let Err(error) = started.registry.insert_branch(&branch) {
+        if let Err(error) = started.registry.insert_branch_with(&branch, passwords) {
             // Another request for the name was faster. Who is at work on that branch may wait for the
             // gate, so it is not held while waiting for them.
             drop(gate);
@@ -163,6 +168,7 @@ impl Inner {
             preset: asked.preset,
             durable: request::durable(asked),
             superuser: asked.superuser,
+            role_passwords: asked.role_passwords,
             protected: asked.protected,
             settings: asked.settings.clone(),
             labels: asked.labels.clone(),

@@ -43,6 +43,7 @@ mod postmaster;
 pub(crate) mod recover;
 mod rehearsal;
 pub(crate) mod resident;
+mod role_passwords;
 mod room;
 pub mod session;
 pub mod template;

@@ -319,6 +319,7 @@ impl Inner {
             && asked.settings.is_empty()
             && !asked.durable
             && !asked.superuser
+            && !asked.role_passwords
             && poolable(asked.preset);
         if !alike {
             return Ok(None);

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use egret_base::lifecycle::BoxFuture;
 use egret_postgres::wire::scram::Verifier;
 use egret_postgres::wire::{Answer, RawSession, Session, Startup, WireError, cancel};
+use futures_util::FutureExt;
 
 use super::postmaster::SOCKET_PORT;
-use super::resident::may_define_parameters;
+use super::resident::{Resident, may_define_parameters};
 use super::{Branches, Inner, Slot, milliseconds};
+use crate::core::attempts::{Attempts, SessionFailure};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchName, BranchState, Credentials};
 use crate::store::prepare::ROLE;
@@ -92,6 +94,22 @@ impl Drop for SessionGuard {
             *super::lock(&self.slot.idle_since) = Some(self.inner.now());
         }
     }
+}
+
+impl Attached {
+    /// Whether the branch's postmaster was stopped since the branch was attached. Ask once.
+    pub fn was_stopped(&mut self) -> bool {
+        (&mut self.closed).now_or_never().is_some()
+    }
+}
+
+/// A statement to run on a branch.
+#[derive(Clone, Copy)]
+struct Statement<'a> {
+    database: &'a str,
+    sql: &'a str,
+    params: &'a [Option<String>],
+    rows_max: u64,
 }
 
 /// A column of an answer with its type's name.
@@ -263,24 +281,42 @@ impl Branches {
         rows_max: Option<u64>,
     ) -> Result<QueryAnswer, BranchesError> {
         let started = Instant::now();
-        let mut attached = self.attach(tenant, name).await?;
-        attached.guard.enter(database);
         let config = &self.inner.config;
-        let rows_max = rows_max
-            .unwrap_or(config.query_rows_max)
-            .min(config.query_rows_max);
-        let asked = std::pin::pin!(self.inner.run_query(
-            attached.branch,
-            attached.guard.slot(),
+        let statement = Statement {
             database,
             sql,
             params,
-            rows_max,
-        ));
-        let answer = self.inner.in_turn(asked).await?;
-        let elapsed = started.elapsed();
-        self.inner.metrics.queried(elapsed);
-        Ok(answered(answer, elapsed))
+            rows_max: rows_max
+                .unwrap_or(config.query_rows_max)
+                .min(config.query_rows_max),
+        };
+        let mut attempts = Attempts::default();
+        loop {
+            let mut attached = self.attach(tenant, name).await?;
+            attached.guard.enter(database);
+            let outcome = {
+                let slot = attached.guard.slot();
+                let running = self.inner.run_query(attached.branch, slot, &statement);
+                self.inner.in_turn(std::pin::pin!(running)).await
+            };
+            match outcome {
+                Ok(answer) => {
+                    let elapsed = started.elapsed();
+                    self.inner.metrics.queried(elapsed);
+                    return Ok(answered(answer?, elapsed));
+                }
+                Err(error) => {
+                    let failure = SessionFailure::of(&error, attached.was_stopped());
+                    let in_time = started.elapsed() < config.query_timeout.duration();
+                    let wait = failure.and_then(|failure| attempts.wait_after(failure));
+                    let Some(wait) = wait.filter(|_| in_time) else {
+                        return Err(error.into());
+                    };
+                    drop(attached);
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
     }
 }
 
@@ -313,16 +349,30 @@ impl Inner {
         }
     }
 
+    /// The answer to a statement, or why the branch's server opened no session for it.
     async fn run_query(
         &self,
         id: BranchId,
         slot: &Slot,
-        database: &str,
-        sql: &str,
-        params: &[Option<String>],
-        rows_max: u64,
+        statement: &Statement<'_>,
+    ) -> Result<Result<Answer, BranchesError>, WireError> {
+        let resident = self.query_session(id, slot, statement.database).await?;
+        Ok(self.run_on(id, slot, statement, resident).await)
+    }
+
+    async fn run_on(
+        &self,
+        id: BranchId,
+        slot: &Slot,
+        statement: &Statement<'_>,
+        mut resident: Resident,
     ) -> Result<Answer, BranchesError> {
-        let mut resident = self.query_session(id, slot, database).await?;
+        let Statement {
+            sql,
+            params,
+            rows_max,
+            ..
+        } = *statement;
         let (timeout, bytes_max) = (self.config.query_timeout, self.config.query_bytes_max);
         let session = resident.session();
         let key = session.key();

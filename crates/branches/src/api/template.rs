@@ -19,6 +19,7 @@ use crate::core::preset;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchState, Preset, Template, TemplateId, TemplateState};
 use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
+use crate::store::loss::{self, LossReport};
 use crate::store::prepare;
 use crate::store::source::{self, Admission, SourceFacts, blocking};
 
@@ -181,6 +182,7 @@ impl Inner {
             postgres_major: started.binaries.major,
             preload_libraries: preset::without_schedulers(&facts.preload_libraries),
             phases: Vec::new(),
+            losses: None,
         };
         self.steps.before("template.intent");
         started.registry.put_template(&template)?;
@@ -197,12 +199,17 @@ impl Inner {
         let owner = self.started()?.owner.clone();
         let data = self.paths.template(template.id);
         let files = data.clone();
-        blocking(move || prepare::neutralise_files(&files, &owner)).await?;
+        let unlogged = blocking(move || {
+            prepare::neutralise_files(&files, &owner)?;
+            loss::find_unlogged_files(&files).map_err(io("read", &files))
+        })
+        .await?;
+        let mut report = unlogged.map(LossReport::new);
         watch.phase("neutralise");
         self.steps.before("template.recover");
         let postmaster = self.start_builder(template, facts).await?;
         watch.phase("recover");
-        let prepared = self.prepare(template).await;
+        let prepared = self.prepare(template, report.as_mut()).await;
         watch.phase("prepare");
         // Fast and not immediate: the shutdown checkpoint is what branches start from.
         postmaster
@@ -219,6 +226,7 @@ impl Inner {
         watch.phase("seal");
         template.state = TemplateState::Ready;
         template.phases = watch.phases().to_vec();
+        template.losses = Some(report.map_or_else(Vec::new, LossReport::finish));
         write_manifest(&data, template)
     }
 
@@ -294,8 +302,12 @@ impl Inner {
         }
     }
 
-    /// Roles and databases; a copy of a branch has both already.
-    async fn prepare(&self, template: &Template) -> Result<(), BranchesError> {
+    /// Roles and databases; a copy of a branch has both already. Names in `report` what is lost in each database.
+    async fn prepare(
+        &self,
+        template: &Template,
+        mut report: Option<&mut LossReport>,
+    ) -> Result<(), BranchesError> {
         let socket_dir = self.paths.builder_socket(template.id);
         let (client, connection) = self.enter(&socket_dir).await?;
         let databases = source::all_databases(&client).await?;
@@ -316,6 +328,9 @@ impl Inner {
                 prepare::database(&inside).await?;
             } else {
                 prepare::roll_back_prepared(&inside).await?;
+            }
+            if let Some(report) = &mut report {
+                report.add_database(&inside).await?;
             }
             if !open {
                 source::allow_connections(&client, &database, &Admission::Closed).await?;

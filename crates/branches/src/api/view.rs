@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use egret_base::Timestamp;
+use egret_base::{Coded, Timestamp};
 use egret_postgres::databases;
 use serde::Serialize;
 
 use super::{Branches, Inner};
+use crate::core::attempts::{Attempts, SessionFailure};
 use crate::error::{BranchesError, io};
 use crate::model::{
-    Branch, BranchId, BranchName, BranchState, Phase, Receipt, Template, TemplateId, TemplateState,
+    Branch, BranchId, BranchName, BranchState, Loss, Phase, Receipt, Template, TemplateId,
+    TemplateState,
 };
 use crate::store::source::blocking;
 
@@ -25,6 +27,8 @@ pub struct BranchView {
     pub sessions: u32,
     /// Bytes that are its own, where they were asked for: every file has to be looked at.
     pub diverged_bytes: Option<u64>,
+    /// What its template lost of its origin; `None` while that is not known.
+    pub losses: Option<Vec<Loss>>,
 }
 
 /// The recorded part of a [`BranchView`].
@@ -46,6 +50,8 @@ pub struct ShownBranch {
     pub durable: bool,
     /// Whether its role is a superuser of it.
     pub superuser: bool,
+    /// Whether roles of the application enter it with their own passwords.
+    pub role_passwords: bool,
     /// Whether it refuses to go.
     pub protected: bool,
     /// Marks.
@@ -168,6 +174,7 @@ impl Branches {
             age_ms: age_ms(self.inner.now(), branch.created_at),
             sessions: self.sessions(&branch),
             diverged_bytes: None,
+            losses: self.losses(&branch),
             branch: ShownBranch {
                 id: branch.id.to_string(),
                 name: branch.name.to_string(),
@@ -180,6 +187,7 @@ impl Branches {
                 preset: branch.preset,
                 durable: branch.durable,
                 superuser: branch.superuser,
+                role_passwords: branch.role_passwords,
                 protected: branch.protected,
                 labels: branch.labels,
                 settings: branch.settings,
@@ -192,6 +200,11 @@ impl Branches {
         }
     }
 
+    fn losses(&self, branch: &Branch) -> Option<Vec<Loss>> {
+        let registry = &self.inner.started().ok()?.registry;
+        registry.template(branch.template)?.losses
+    }
+
     /// Names of a branch's databases that can be connected to, templates left out. Wakes the branch.
     ///
     /// # Errors
@@ -201,15 +214,28 @@ impl Branches {
         tenant: &str,
         name: &BranchName,
     ) -> Result<Vec<String>, BranchesError> {
-        let attached = self.attach(tenant, name).await?;
-        if let Some(known) = self
-            .inner
-            .databases_by_resident(attached.guard.slot())
-            .await
-        {
-            return Ok(known);
+        let mut attempts = Attempts::default();
+        loop {
+            let mut attached = self.attach(tenant, name).await?;
+            let slot = attached.guard.slot();
+            if let Some(known) = self.inner.databases_by_resident(slot).await {
+                return Ok(known);
+            }
+            let error = match self.inner.databases_of(attached.branch).await {
+                Ok(databases) => return Ok(databases),
+                Err(error) => error,
+            };
+            let failure = if attached.was_stopped() {
+                Some(SessionFailure::Stopped)
+            } else {
+                error.retryable().then_some(SessionFailure::NoAnswer)
+            };
+            let Some(wait) = failure.and_then(|failure| attempts.wait_after(failure)) else {
+                return Err(error);
+            };
+            drop(attached);
+            tokio::time::sleep(wait).await;
         }
-        self.inner.databases_of(attached.branch).await
     }
 
     /// The templates that a tenant may use, oldest first: those of the source and of its branches.

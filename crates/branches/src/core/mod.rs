@@ -1,5 +1,6 @@
 //! Pure decisions: no clock, no I/O, no tokio.
 
+pub mod attempts;
 pub mod plan;
 pub mod pool;
 pub mod preset;

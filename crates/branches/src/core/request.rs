@@ -122,6 +122,8 @@ pub fn same(existing: &Branch, request: &NewBranch) -> Result<(), BranchesError>
         "durability"
     } else if existing.superuser != request.superuser {
         "rights"
+    } else if existing.role_passwords != request.role_passwords {
+        "passwords"
     } else if existing.settings != request.settings {
         "settings"
     } else if request.ttl_ms.is_some() && existing.ttl_ms != request.ttl_ms {

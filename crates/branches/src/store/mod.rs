@@ -2,6 +2,7 @@
 
 pub mod ahead;
 pub mod files;
+pub mod loss;
 pub mod prepare;
 pub mod proof;
 pub mod registry;

@@ -12,7 +12,8 @@ use egret_state::rusqlite::{self, params};
 use egret_state::{Database, Migration, StateError};
 
 use crate::model::{
-    Branch, BranchId, BranchName, BranchState, Change, Template, TemplateId, TemplateState,
+    Branch, BranchId, BranchName, BranchState, Change, RolePassword, Template, TemplateId,
+    TemplateState,
 };
 
 mod rows;
@@ -29,6 +30,14 @@ const MIGRATIONS: &[Migration] = &[
     Migration {
         name: "superuser",
         sql: include_str!("sql/registry_superuser.sql"),
+    },
+    Migration {
+        name: "losses",
+        sql: include_str!("sql/registry_losses.sql"),
+    },
+    Migration {
+        name: "role_passwords",
+        sql: include_str!("sql/registry_role_passwords.sql"),
     },
 ];
 
@@ -52,6 +61,8 @@ struct Known {
     /// The living by tenant and name.
     names: HashMap<String, HashMap<BranchName, BranchId>>,
     templates: BTreeMap<TemplateId, Template>,
+    /// Of the branches that were asked for with them.
+    role_passwords: HashMap<BranchId, Vec<RolePassword>>,
     /// The newest one of the source that is ready.
     newest: Option<Arc<Template>>,
 }
@@ -104,6 +115,13 @@ impl Registry {
         for template in rows::templates(&flushed.lock())? {
             known.templates.insert(template.id, template);
         }
+        for (branch, password) in rows::role_passwords(&flushed.lock())? {
+            known
+                .role_passwords
+                .entry(branch)
+                .or_default()
+                .push(password);
+        }
         known.find_newest();
         Ok(Self {
             flushed,
@@ -132,6 +150,35 @@ impl Registry {
     /// [`StateError`]; a second living branch of the same tenant and name is refused.
     pub fn insert_branch(&self, branch: &Branch) -> Answer<()> {
         self.insert_branches(std::slice::from_ref(branch))
+    }
+
+    /// Records a branch with the passwords of roles that it is entered by.
+    ///
+    /// # Errors
+    /// [`StateError`], as [`Registry::insert_branch`].
+    pub fn insert_branch_with(&self, branch: &Branch, passwords: Vec<RolePassword>) -> Answer<()> {
+        let _order = self.in_order();
+        let mut connection = self.flushed.lock();
+        let transaction = connection.transaction()?;
+        rows::insert_branch(&transaction, branch)?;
+        for password in &passwords {
+            rows::insert_role_password(&transaction, branch.id, password)?;
+        }
+        transaction.commit()?;
+        let mut known = self.write();
+        known.put(branch.clone());
+        if !passwords.is_empty() {
+            known.role_passwords.insert(branch.id, passwords);
+        }
+        Ok(())
+    }
+
+    /// The password that a role has in a branch which was asked for with such.
+    pub fn role_password(&self, id: BranchId, role: &str) -> Option<RolePassword> {
+        let known = self.read();
+        let passwords = known.role_passwords.get(&id)?;
+        let found = passwords.iter().find(|password| password.role == role);
+        found.cloned()
     }
 
     /// Records several branches, all or none.
@@ -232,11 +279,15 @@ impl Registry {
     /// [`StateError`].
     pub fn delete_branch(&self, id: BranchId) -> Answer<()> {
         let _order = self.in_order();
+        if self.read().role_passwords.contains_key(&id) {
+            rows::delete_role_passwords(&self.relaxed.lock(), id)?;
+        }
         self.relaxed
             .lock()
             .prepare_cached("DELETE FROM branch WHERE id = ?1")?
             .execute([id.to_string()])?;
         let mut known = self.write();
+        known.role_passwords.remove(&id);
         if let Some(branch) = known.branches.remove(&id) {
             known.free_name(&branch);
         }

@@ -2,7 +2,9 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::Arc;
 
+use egret_base::Timestamp;
 use egret_linux::directory::{Directory, Kind};
 use egret_postgres::cluster::write_owned;
 use egret_postgres::error::server;
@@ -14,7 +16,10 @@ use tokio_postgres::Client;
 use super::volume::Volume;
 use super::volume::tree::Tree;
 use crate::error::{BranchesError, io};
-use crate::model::SourceIdentity;
+use crate::model::{RolePassword, SourceIdentity};
+
+/// How many passwords of roles a branch may have.
+const ROLE_PASSWORDS_MAX: usize = 10_000;
 
 /// What a session of this role in this database starts with, other than its own parameters.
 pub const SESSION_DEFAULTS: &str = "SELECT setdatabase, setrole, setconfig \
@@ -114,6 +119,37 @@ pub async fn wal_position(client: &Client) -> Result<String, PostgresError> {
         .await
         .map_err(server("read the WAL position"))?;
     Ok(row.get(0))
+}
+
+/// The passwords of the roles that may log in, of those that are SCRAM verifiers.
+///
+/// # Errors
+/// The server's, or [`BranchesError::Source`] when there are more than [`ROLE_PASSWORDS_MAX`].
+pub async fn role_passwords(client: &Client) -> Result<Vec<RolePassword>, BranchesError> {
+    let limit = ROLE_PASSWORDS_MAX as i64 + 1;
+    let rows = client
+        .query(include_str!("sql/role_passwords.sql"), &[&limit])
+        .await
+        .map_err(server("read the passwords of roles"))?;
+    if rows.len() > ROLE_PASSWORDS_MAX {
+        return Err(BranchesError::Source {
+            reason: format!(
+                "more than {ROLE_PASSWORDS_MAX} of its roles have passwords: create the branch without those of roles"
+            ),
+        });
+    }
+    let password = |row: &tokio_postgres::Row| {
+        let verifier = row.try_get::<_, &str>("verifier").ok()?.parse().ok()?;
+        Some(RolePassword {
+            // In a cluster without an encoding a name may be any bytes; the proxy takes UTF-8 alone.
+            role: row.try_get("role").ok()?,
+            verifier: Arc::new(verifier),
+            valid_until: row
+                .get::<_, Option<i64>>("valid_until")
+                .map(Timestamp::from_micros),
+        })
+    };
+    Ok(rows.iter().filter_map(password).collect())
 }
 
 /// Every database but the empty one, and whether it can be connected to: what is to be prepared.

@@ -13,6 +13,7 @@ const PROVOKED: [&str; 14] = [
     "a branch did not start again",
     "a branch did not come back",
     "the embedded server is not running",
+    "the embedded server does not accept sessions",
     "something on the volume is not Egret's; it is left alone",
     "a branch cannot run",
     "a branch was missing from the registry and is there again",

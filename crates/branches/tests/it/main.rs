@@ -8,6 +8,7 @@ mod hostile;
 mod isolation;
 mod lifecycle;
 mod logs;
+mod losses;
 mod pool;
 mod pool_faults;
 mod resident;

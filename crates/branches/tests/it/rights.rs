@@ -127,3 +127,67 @@ async fn a_session_of_an_application_role_has_its_settings_grants_and_policies()
     }
     egret.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_keep_their_passwords_on_request_and_the_branch_holds_none() {
+    let home = Home::new("role-passwords");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let source = egret.source("app").await;
+    source
+        .batch_execute(
+            "CREATE ROLE app_rw LOGIN PASSWORD 'secret';
+             CREATE ROLE ended LOGIN PASSWORD 'secret' VALID UNTIL '2001-01-01';
+             CREATE ROLE without LOGIN;
+             CREATE ROLE egret_branch LOGIN PASSWORD 'secret'",
+        )
+        .await
+        .unwrap();
+    let stored = "SELECT rolpassword FROM pg_authid WHERE rolname = 'app_rw'";
+    let stored: String = source.query_one(stored, &[]).await.unwrap().get(0);
+    let request = NewBranch {
+        role_passwords: true,
+        ..superuser("one")
+    };
+    egret.branches.create(request).await.unwrap();
+    egret.branch("plain").await;
+
+    let verifier = async |branch: &str, role: &str| {
+        let (branches, branch) = (&egret.branches, name(branch));
+        let found = branches.verifier_of_role(DEFAULT_TENANT, &branch, role);
+        found.await.map(|(_, verifier)| verifier.to_string())
+    };
+    assert_eq!(verifier("one", "app_rw").await.unwrap(), stored);
+    let ended = verifier("one", "ended").await.unwrap_err();
+    assert_eq!(ended.code(), "branch_not_found");
+    let own = verifier("one", "egret_branch").await.unwrap();
+    for role in ["without", "made_later"] {
+        assert_eq!(verifier("one", role).await.unwrap(), own, "{role}");
+    }
+    let plain = verifier("plain", "egret_branch").await.unwrap();
+    assert_eq!(verifier("plain", "app_rw").await.unwrap(), plain);
+    let other = egret.branches.create(NewBranch::named(name("one"))).await;
+    assert_eq!(other.unwrap_err().code(), "branch_name_taken");
+
+    let kept = "SELECT count(*) FROM pg_authid WHERE rolpassword IS NOT NULL";
+    assert_eq!(egret.ask("one", kept).await.unwrap().as_deref(), Some("0"));
+    // A change in the branch or the source, a reset and a start of Egret change nothing.
+    let change = "ALTER ROLE app_rw PASSWORD 'changed'";
+    egret.ask("one", change).await.unwrap();
+    source.batch_execute(change).await.unwrap();
+    let one = name("one");
+    egret
+        .branches
+        .reset(DEFAULT_TENANT, &one, None)
+        .await
+        .unwrap();
+    drop(source);
+    egret.stop().await;
+    let egret = home.start().await;
+    let found = egret
+        .branches
+        .verifier_of_role(DEFAULT_TENANT, &one, "app_rw");
+    assert_eq!(found.await.unwrap().1.to_string(), stored);
+    egret.assert_consistent().await;
+    egret.stop().await;
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use egret_base::settings::Span;
 use serde_json::{Value as Json, json};
 
-use crate::answers::{Branch, Check, Items, Phase, Proof};
+use crate::answers::{Branch, Check, Items, Loss, Phase, Proof};
 use crate::api::Api;
 use crate::cli;
 use crate::commands::{connect, pool, query, volume};
@@ -108,6 +108,9 @@ async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Fa
     if branch.superuser {
         body["superuser"] = true.into();
     }
+    if branch.role_passwords {
+        body["role_passwords"] = true.into();
+    }
     if branch.protected {
         body["protected"] = true.into();
     }
@@ -125,13 +128,19 @@ async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Fa
     let answer = output.waiting("making the branch", work).await?;
     output.answer(&answer, |branch: Branch| {
         let made = branch.receipt.map_or_else(String::new, |receipt| {
+            let lost = lost(receipt.losses.as_deref());
+            let lost = if lost.is_empty() {
+                lost
+            } else {
+                format!("\nnot copied: {lost}")
+            };
             let parts: Vec<String> = receipt
                 .phases
                 .iter()
                 .map(|phase| format!("{} {}", phase.name, milliseconds(phase.ms)))
                 .collect();
             format!(
-                ", made in {} ms ({})",
+                ", made in {} ms ({}){lost}",
                 milliseconds(receipt.total_ms),
                 parts.join(", ")
             )
@@ -201,6 +210,9 @@ fn row(branch: Branch) -> Vec<String> {
     if branch.superuser {
         notes.push("superuser".to_owned());
     }
+    if branch.role_passwords {
+        notes.push("role passwords".to_owned());
+    }
     notes.extend(
         branch
             .labels
@@ -258,6 +270,10 @@ fn describe(branch: Branch) -> String {
             "superuser",
             if branch.superuser { "yes" } else { "" }.to_owned(),
         ),
+        (
+            "role passwords",
+            if branch.role_passwords { "yes" } else { "" }.to_owned(),
+        ),
         ("protected", yes(branch.protected)),
         (
             "created",
@@ -285,7 +301,33 @@ fn describe(branch: Branch) -> String {
     ));
     let total = format!("{} ms", milliseconds(receipt.total_ms));
     lines.push(("made in", total));
+    lines.push(("not copied", lost(receipt.losses.as_deref())));
     format!("{}\n{}", facts(&lines), phases(&receipt.phases))
+}
+
+/// What a branch does not have of its origin, in one line; empty when nothing is missing or known to be.
+fn lost(losses: Option<&[Loss]>) -> String {
+    let part = |loss: &Loss| match (loss.kind.as_str(), loss.total) {
+        ("unlogged_relations", Some(total)) => {
+            let mut names = loss.names.join(", ");
+            if total > loss.names.len() as u64 {
+                names.push_str(", …");
+            }
+            format!("content of {total} unlogged relations ({names})")
+        }
+        ("statistics", _) => "cumulative statistics".to_owned(),
+        (other, _) => other.to_owned(),
+    };
+    let parts: Vec<String> = losses.unwrap_or_default().iter().map(part).collect();
+    // Users name relations: a control character of theirs moves no terminal's cursor.
+    let shown = |character: char| {
+        if character.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            character
+        }
+    };
+    parts.join("; ").chars().map(shown).collect()
 }
 
 /// A time with as many digits as say something.

@@ -249,6 +249,36 @@ fn a_crash_loop_is_told_by_status_and_readyz_and_egret_stops_all_the_same() {
 }
 
 #[test]
+fn a_postgres_that_accepts_no_sessions_is_told_by_readyz_status_and_metrics() {
+    let place = Place::new("unready");
+    let server = place.start(&["serve"]);
+    while !place.get("/readyz").starts_with("HTTP/1.1 200") {}
+    let postmaster = postmaster(&place).expect("it is ready");
+    rustix::process::kill_process(postmaster, Signal::STOP).unwrap();
+    let answer = loop {
+        let answer = place.get("/readyz");
+        if answer.starts_with("HTTP/1.1 503") {
+            break answer;
+        }
+    };
+    assert!(answer.contains("does not accept sessions"), "{answer}");
+    assert!(
+        answer.contains("\"conditions\":[\"postgres_not_accepting\"]"),
+        "{answer}"
+    );
+    let status = place.json(&["status"]);
+    let state = status["postgres"]["state"].as_str().unwrap();
+    assert!(state.contains("SIGCONT"), "{state}");
+    let metrics = place.get_with_token("/metrics", &place.admin_token());
+    let sample = "egret_condition_active{condition=\"postgres_not_accepting\"} 1";
+    assert!(metrics.contains(sample), "{metrics}");
+    rustix::process::kill_process(postmaster, Signal::CONT).unwrap();
+    while !place.get("/readyz").starts_with("HTTP/1.1 200") {}
+    server.stop(Signal::TERM);
+    assert_eq!(place.left_behind(), Vec::<String>::new());
+}
+
+#[test]
 fn an_external_server_is_shown_without_its_password_and_has_no_branches() {
     let postgres = crate::server::Server::start();
     let mut place = Place::new("external");

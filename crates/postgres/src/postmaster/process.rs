@@ -102,6 +102,11 @@ pub(super) fn is_zombie(pid: i32) -> bool {
     matches!(state(pid), Some('Z' | 'X'))
 }
 
+/// Whether a signal has stopped the process; one that a debugger has stopped is in another state.
+pub(super) fn is_stopped(pid: i32) -> bool {
+    state(pid) == Some('T')
+}
+
 fn state(pid: i32) -> Option<char> {
     stat_fields(pid)?.first()?.chars().next()
 }

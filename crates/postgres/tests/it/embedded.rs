@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use egret_base::condition;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::{SystemClock, SystemEntropy};
 use egret_postgres::embedded::Layout;
@@ -12,6 +13,7 @@ use egret_postgres::retry::{Policy, over_restart};
 use egret_postgres::supervise::CRASH_LOOP_ENDS;
 use egret_postgres::test_support::{Guardian, free_port, test_directory};
 use egret_postgres::{EmbeddedServer, PostgresConfig, PostgresError, pool};
+use rustix::process::{Pid, Signal};
 
 struct Home {
     directory: PathBuf,
@@ -89,8 +91,7 @@ async fn ask_again(server: &EmbeddedServer, sql: &str) -> String {
 }
 
 fn kill(pid: i32) {
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    signal(pid, Signal::KILL);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,4 +267,96 @@ async fn programs_that_cannot_serve_are_refused_by_name() {
     home.config.bin = Some(home.directory.clone());
     let error = home.server().start().await.unwrap_err().to_string();
     assert!(error.contains("there is no postgres"), "{error}");
+}
+
+/// The process of the server whose title begins with `title`.
+fn process_titled(home: &Home, title: &str) -> i32 {
+    let titled = |pid: &i32| {
+        let title_of = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        title_of.is_ok_and(|text| text.starts_with(title))
+    };
+    let pids = in_directory(&home.directory.join("data"));
+    pids.into_iter().find(titled).expect("the server has it")
+}
+
+fn signal(pid: i32, signal: Signal) {
+    let pid = Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// Waits until the server is not ready, and returns why.
+async fn reason_of_unreadiness(server: &EmbeddedServer) -> String {
+    loop {
+        match server.ready() {
+            Readiness::NotReady(reason) => return reason,
+            _ => tokio::task::yield_now().await,
+        }
+    }
+}
+
+async fn await_readiness(server: &EmbeddedServer) {
+    while server.ready() != Readiness::Ready {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn is_condition_active() -> bool {
+    let active = condition::active();
+    active
+        .iter()
+        .any(|active| active.name == "postgres_not_accepting")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn is_not_ready_while_it_recovers_from_the_end_of_one_of_its_processes() {
+    let home = Home::new("recovers");
+    let server = home.server();
+    server.start().await.unwrap();
+    let postmaster = home.pid();
+    // A process that does not end holds recovery up, for the five seconds that the postmaster allows it.
+    let checkpointer = process_titled(&home, "postgres: checkpointer");
+    signal(checkpointer, Signal::STOP);
+    kill(process_titled(&home, "postgres: walwriter"));
+    let reason = reason_of_unreadiness(&server).await;
+    assert!(reason.contains("does not accept sessions"), "{reason}");
+    assert!(reason.contains("(SQLSTATE 57P03)"), "{reason}");
+    assert!(is_condition_active());
+    signal(checkpointer, Signal::CONT);
+    await_readiness(&server).await;
+    assert_eq!(home.pid(), postmaster);
+    assert_eq!(ask(&server, "SELECT 'recovered'").await, "recovered");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn is_not_ready_while_its_postmaster_is_stopped_by_a_signal() {
+    let home = Home::new("sigstop");
+    let server = home.server();
+    server.start().await.unwrap();
+    let postmaster = home.pid();
+    signal(postmaster, Signal::STOP);
+    let reason = reason_of_unreadiness(&server).await;
+    assert!(reason.contains("SIGCONT"), "{reason}");
+    assert!(is_condition_active());
+    signal(postmaster, Signal::CONT);
+    await_readiness(&server).await;
+    assert_eq!(ask(&server, "SELECT 'back'").await, "back");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_ended_alone_leaves_the_server_ready() {
+    let home = Home::new("terminated");
+    let server = home.server();
+    server.start().await.unwrap();
+    const END_PROBE: &str = "SELECT count(pg_terminate_backend(pid, 10000))::text FROM pg_stat_activity \
+        WHERE application_name = 'egret/postgres'";
+    while ask(&server, END_PROBE).await == "0" {
+        assert_eq!(server.ready(), Readiness::Ready);
+    }
+    // The probe connects again.
+    while ask(&server, END_PROBE).await == "0" {
+        assert_eq!(server.ready(), Readiness::Ready);
+    }
+    server.stop().await;
 }

@@ -55,10 +55,11 @@ impl Directory for BranchDirectory {
     ) -> BoxFuture<'a, Result<Entry, Refusal>> {
         Box::pin(async move {
             let (tenant, name) = named(route)?;
-            let verifier = self.0.verifier(tenant, &name).await;
-            let (branch, verifier) = verifier.map_err(|error| refusal(route, error))?;
-            // The password of a branch opens it for every role but that of Egret's own sessions.
+            // The password of a branch, or that of the role where it was asked for with such, opens it for every
+            // role but that of Egret's own sessions.
             let role = if user == SUPERUSER { ROLE } else { user };
+            let verifier = self.0.verifier_of_role(tenant, &name, role).await;
+            let (branch, verifier) = verifier.map_err(|error| refusal(route, error))?;
             Ok(Entry {
                 branch,
                 role: role.to_owned(),

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use egret_base::error::chain;
+use egret_branches::{Attempts, SessionFailure};
 use egret_postgres::wire::{FirstPacket, RawSession, Session, Startup, StartupPacket, WireError};
+use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -32,9 +34,6 @@ const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 /// How much a client may send before its session is ready, in bytes.
 const EARLY_BYTES_MAX: usize = 8 << 10;
-
-/// How often a branch may be suspended between being attached and giving a session.
-const SUSPENSIONS_MAX: u32 = 2;
 
 /// Why a connection ends before it is a session.
 pub(super) enum Stop {
@@ -218,13 +217,23 @@ async fn unless_evicted<T>(
 /// Wakes the branch and opens a session on its server with the client's own settings.
 async fn attach(shared: &Shared, wish: Wish, entry: Entry) -> Result<(Backend, RawSession), Stop> {
     let attaching = async {
-        let mut retries_left = SUSPENSIONS_MAX;
+        let mut attempts = Attempts::default();
         loop {
-            match open_backend(shared, &wish, &entry).await? {
-                Ok(opened) => return Ok(opened),
-                // It was suspended in between: attaching again waits for that, and wakes it.
-                Err(error) if retries_left > 0 && is_stopping(&error) => retries_left -= 1,
-                Err(error) => return Err(backend_refused(error)),
+            let (mut backend, session) = open_backend(shared, &wish, &entry).await?;
+            // A session of a server that was stopped meanwhile ends before its client has had anything of it.
+            let was_stopped = (&mut backend.closed).now_or_never().is_some();
+            let failure = match &session {
+                Ok(_) => was_stopped.then_some(SessionFailure::Stopped),
+                Err(error) => SessionFailure::of(error, was_stopped),
+            };
+            let wait = failure.and_then(|failure| attempts.wait_after(failure));
+            match (wait, session) {
+                (None, Ok(session)) => return Ok((backend, session)),
+                (None, Err(error)) => return Err(backend_refused(error)),
+                (Some(wait), _) => {
+                    drop(backend);
+                    tokio::time::sleep(wait).await;
+                }
             }
         }
     };
@@ -241,12 +250,12 @@ async fn attach(shared: &Shared, wish: Wish, entry: Entry) -> Result<(Backend, R
     }
 }
 
-/// A session on the branch's server, or why that server gave none.
+/// The branch's server with a session on it, or with the reason why it gave none.
 async fn open_backend(
     shared: &Shared,
     wish: &Wish,
     entry: &Entry,
-) -> Result<Result<(Backend, RawSession), WireError>, Stop> {
+) -> Result<(Backend, Result<RawSession, WireError>), Stop> {
     let route = &wish.route;
     let backend = shared
         .directory
@@ -254,7 +263,7 @@ async fn open_backend(
         .await;
     let mut backend = backend.map_err(|refusal| Stop::refused(Cause::Attach, refusal))?;
     if let Some(session) = backend.resident.take() {
-        return Ok(Ok((backend, session)));
+        return Ok((backend, Ok(session)));
     }
     let mut startup = Startup {
         user: backend.role.clone(),
@@ -270,22 +279,12 @@ async fn open_backend(
         startup.database = wish.whole_name.clone();
         session = connect(&socket, &startup).await.or(session);
     }
-    Ok(session.map(|session| (backend, session)))
+    Ok((backend, session))
 }
 
 fn says(session: &Result<RawSession, WireError>, sqlstate: &str) -> bool {
     let error = session.as_ref().err().and_then(WireError::server);
     error.is_some_and(|said| said.sqlstate == sqlstate)
-}
-
-/// Whether the branch's server is on its way out, or gone.
-fn is_stopping(error: &WireError) -> bool {
-    match error {
-        WireError::Unreachable { .. } | WireError::Lost(_) => true,
-        error => error
-            .server()
-            .is_some_and(|said| ["57P01", "57P03"].contains(&said.sqlstate.as_str())),
-    }
 }
 
 async fn connect(socket: &Target, startup: &Startup) -> Result<RawSession, WireError> {

@@ -7,4 +7,5 @@ mod making;
 mod pools;
 mod querying;
 mod rig;
+mod suspending;
 mod tenants;

@@ -29,6 +29,7 @@ fn template(number: u8, origin: Option<BranchId>, taken_s: i64) -> Template {
         postgres_major: 18,
         preload_libraries: String::new(),
         phases: vec![],
+        losses: None,
     }
 }
 
@@ -44,6 +45,7 @@ fn branch(number: u8, template: TemplateId) -> Branch {
         preset: Preset::Small,
         durable: false,
         superuser: false,
+        role_passwords: false,
         protected: false,
         settings: BTreeMap::new(),
         labels: BTreeMap::new(),

@@ -165,6 +165,7 @@ impl World {
             postgres_major: 18,
             preload_libraries: String::new(),
             phases: vec![],
+            losses: None,
         });
     }
 
@@ -187,6 +188,7 @@ impl World {
             preset,
             durable: false,
             superuser: false,
+            role_passwords: false,
             protected: false,
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),

@@ -23,6 +23,7 @@ fn template(number: u8, state: TemplateState) -> Template {
         postgres_major: 18,
         preload_libraries: String::new(),
         phases: vec![],
+        losses: None,
     }
 }
 
@@ -38,6 +39,7 @@ fn branch(state: BranchState) -> Branch {
         preset: Preset::Small,
         durable: false,
         superuser: false,
+        role_passwords: false,
         protected: false,
         settings: BTreeMap::new(),
         labels: BTreeMap::new(),

@@ -1,12 +1,16 @@
 //! The registry's SQL, and what lies between a row and its value.
 
+use std::sync::Arc;
+
+use egret_postgres::wire::scram::Verifier;
 use egret_state::StateError;
 use egret_state::rusqlite::{self, Connection, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::model::{
-    Branch, BranchId, BranchName, BranchState, SourceIdentity, Template, TemplateId, TemplateState,
+    Branch, BranchId, BranchName, BranchState, RolePassword, SourceIdentity, Template, TemplateId,
+    TemplateState,
 };
 
 type Answer<T> = Result<T, StateError>;
@@ -36,6 +40,7 @@ pub(super) fn insert_branch(connection: &Connection, branch: &Branch) -> Answer<
             branch.postmaster.map(|(pid, _)| pid),
             branch.postmaster.map(|(_, ticks)| ticks as i64),
             branch.superuser,
+            branch.role_passwords,
         ])?;
     Ok(())
 }
@@ -108,6 +113,7 @@ pub(super) fn put_template(connection: &Connection, template: &Template) -> Answ
             template.postgres_major,
             template.preload_libraries,
             json(&template.phases),
+            template.losses.as_ref().map(json),
         ])?;
     Ok(())
 }
@@ -116,6 +122,52 @@ pub(super) fn branches(connection: &Connection) -> Answer<Vec<Branch>> {
     let mut statement = connection.prepare("SELECT * FROM branch")?;
     let rows = statement.query_map([], branch_from)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn insert_role_password(
+    connection: &Connection,
+    branch: BranchId,
+    password: &RolePassword,
+) -> Answer<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO role_password (branch, role, verifier, valid_until) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![
+            branch.to_string(),
+            password.role,
+            password.verifier.to_string(),
+            password.valid_until.map(|at| at.as_micros()),
+        ])?;
+    Ok(())
+}
+
+pub(super) fn delete_role_passwords(connection: &Connection, branch: BranchId) -> Answer<()> {
+    connection.execute(
+        "DELETE FROM role_password WHERE branch = ?1",
+        [branch.to_string()],
+    )?;
+    Ok(())
+}
+
+pub(super) fn role_passwords(connection: &Connection) -> Answer<Vec<(BranchId, RolePassword)>> {
+    let mut statement = connection.prepare("SELECT * FROM role_password")?;
+    let rows = statement.query_map([], role_password_from)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn role_password_from(row: &Row<'_>) -> rusqlite::Result<(BranchId, RolePassword)> {
+    let verifier: String = row.get("verifier")?;
+    let valid_until: Option<i64> = row.get("valid_until")?;
+    let verifier = verifier
+        .parse::<Verifier>()
+        .map_err(|error| unreadable("verifier", error.to_string()))?;
+    let password = RolePassword {
+        role: row.get("role")?,
+        verifier: Arc::new(verifier),
+        valid_until: valid_until.map(egret_base::Timestamp::from_micros),
+    };
+    Ok((parsed::<BranchId>(row, "branch")?, password))
 }
 
 pub(super) fn templates(connection: &Connection) -> Answer<Vec<Template>> {
@@ -149,7 +201,11 @@ fn parsed_option<T: std::str::FromStr<Err = String>>(
 
 fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
-    serde_json::from_str(&text).map_err(|error| unreadable(column, error.to_string()))
+    parse_json(&text, column)
+}
+
+fn parse_json<T: DeserializeOwned>(text: &str, column: &str) -> rusqlite::Result<T> {
+    serde_json::from_str(text).map_err(|error| unreadable(column, error.to_string()))
 }
 
 fn unreadable(column: &str, message: String) -> rusqlite::Error {
@@ -177,6 +233,7 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
         preset: parsed(row, "preset")?,
         durable: row.get("durable")?,
         superuser: row.get("superuser")?,
+        role_passwords: row.get("role_passwords")?,
         protected: row.get("protected")?,
         settings: from_json(row, "settings")?,
         labels: from_json(row, "labels")?,
@@ -185,10 +242,7 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
         expires_at: expires_at.map(egret_base::Timestamp::from_micros),
         failure: row.get("failure")?,
         receipt: receipt
-            .map(|text| {
-                serde_json::from_str(&text)
-                    .map_err(|error| unreadable("receipt", error.to_string()))
-            })
+            .map(|text| parse_json(&text, "receipt"))
             .transpose()?,
         boot_id: row.get("boot_id")?,
         postmaster: pid.zip(ticks.and_then(|ticks| u64::try_from(ticks).ok())),
@@ -196,6 +250,7 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
 }
 
 fn template_from(row: &Row<'_>) -> rusqlite::Result<Template> {
+    let losses: Option<String> = row.get("losses")?;
     Ok(Template {
         id: parsed::<TemplateId>(row, "id")?,
         state: parsed::<TemplateState>(row, "state")?,
@@ -208,5 +263,6 @@ fn template_from(row: &Row<'_>) -> rusqlite::Result<Template> {
         postgres_major: row.get("postgres_major")?,
         preload_libraries: row.get("preload_libraries")?,
         phases: from_json(row, "phases")?,
+        losses: losses.map(|text| parse_json(&text, "losses")).transpose()?,
     })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use egret_base::Timestamp;
 
 use super::*;
-use crate::model::{From, Phase, Preset, Receipt, SourceIdentity, TemplateState};
+use crate::model::{From, Loss, LossKind, Phase, Preset, Receipt, SourceIdentity, TemplateState};
 
 fn template() -> Template {
     Template {
@@ -26,6 +26,11 @@ fn template() -> Template {
             name: "snapshot".into(),
             ms: 9.5,
         }],
+        losses: Some(vec![Loss {
+            kind: LossKind::UnloggedRelations,
+            total: Some(1),
+            names: vec!["app.public.cache".into()],
+        }]),
     }
 }
 
@@ -42,6 +47,7 @@ fn branch(number: u8) -> Branch {
         preset: Preset::Large,
         durable: true,
         superuser: true,
+        role_passwords: true,
         protected: true,
         settings: BTreeMap::from([("work_mem".into(), "8MB".into())]),
         labels: BTreeMap::from([("pr".into(), "42".into())]),
@@ -127,12 +133,14 @@ fn a_lease_makes_a_pooled_row_its_holders_or_nobodys() {
         state: BranchState::Pooled,
         durable: false,
         superuser: false,
+        role_passwords: false,
         ..branch(number)
     };
     registry.insert_branches(&[pooled(1), pooled(2)]).unwrap();
     let lease = |number: u8| Branch {
         durable: false,
         superuser: false,
+        role_passwords: false,
         settings: pooled(number).settings,
         parent_branch: pooled(number).parent_branch,
         ..branch(number)

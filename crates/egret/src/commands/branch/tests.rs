@@ -21,6 +21,10 @@ fn answer() -> Json {
             "total_ms": 51.25,
             "phases": [{"name": "clone", "ms": 9.8}, {"name": "start", "ms": 41.4}],
             "source": {"name": "main", "system_identifier": "7500000000000000000"},
+            "losses": [
+                {"kind": "unlogged_relations", "total": 3, "names": ["app.public.cache", "app.public.\u{1b}[2J"]},
+                {"kind": "statistics", "total": null, "names": []},
+            ],
         },
     })
 }
@@ -37,20 +41,21 @@ fn a_branch_with_its_receipt() {
     check(
         &describe(branch),
         expect![[r#"
-        name       pr-42
-        state      running
-        template   0197a3c2-0000-7c11-9d2e-3f1c5a7b9d10
-        preset     small
-        settings   work_mem=64MB
-        labels     ticket=42
-        durable    no
-        protected  yes
-        created    2027-01-15T08:00:00.000000Z, 15min ago
-        expires    2027-01-15T10:00:00.000000Z, in 1h 45min
-        sessions   2
-        diverged   1.5 MB
-        data of    2027-01-15T07:59:00.000000Z, LSN 0/1A2B3C4D of main (7500000000000000000)
-        made in    51.2 ms
+        name        pr-42
+        state       running
+        template    0197a3c2-0000-7c11-9d2e-3f1c5a7b9d10
+        preset      small
+        settings    work_mem=64MB
+        labels      ticket=42
+        durable     no
+        protected   yes
+        created     2027-01-15T08:00:00.000000Z, 15min ago
+        expires     2027-01-15T10:00:00.000000Z, in 1h 45min
+        sessions    2
+        diverged    1.5 MB
+        data of     2027-01-15T07:59:00.000000Z, LSN 0/1A2B3C4D of main (7500000000000000000)
+        made in     51.2 ms
+        not copied  content of 3 unlogged relations (app.public.cache, app.public.�[2J, …); cumulative statistics
 
         PHASE  MS
         clone  9.8

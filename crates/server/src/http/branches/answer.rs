@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use egret_base::Timestamp;
-use egret_branches::model::{self, BranchState, Preset, TemplateState};
+use egret_branches::model::{self, BranchState, LossKind, Preset, TemplateState};
 use egret_branches::{BranchView, TemplateView, VolumeView};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -34,6 +34,8 @@ pub(super) struct Branch {
     durable: bool,
     /// Whether its role is a superuser of it.
     superuser: bool,
+    /// Whether roles of the application enter it with the passwords that they had in the source when it was made.
+    role_passwords: bool,
     /// Whether it refuses to be destroyed, reset or expired.
     protected: bool,
     /// The caller's own marks.
@@ -89,6 +91,21 @@ struct Receipt {
     phases: Vec<Phase>,
     /// The server that the template was taken from.
     source: SourceIdentity,
+    /// What the template lost of its origin; null where that is not known, as of templates of earlier versions.
+    losses: Option<Vec<Loss>>,
+}
+
+/// Something that a copy does not have of its origin because PostgreSQL recovered it.
+#[derive(Serialize, ToSchema)]
+struct Loss {
+    /// What kind of thing it is.
+    #[schema(schema_with = loss_kind_schema)]
+    kind: LossKind,
+    /// How many there are; null for what is not counted.
+    total: Option<u64>,
+    /// The first 20 of their names, as `database.schema.relation`.
+    #[schema(example = json!(["app.public.cache"]))]
+    names: Vec<String>,
 }
 
 /// One measured part of a longer operation.
@@ -253,6 +270,7 @@ impl From<BranchView> for Branch {
             preset: branch.preset,
             durable: branch.durable,
             superuser: branch.superuser,
+            role_passwords: branch.role_passwords,
             protected: branch.protected,
             labels: branch.labels,
             settings: branch.settings,
@@ -263,13 +281,20 @@ impl From<BranchView> for Branch {
             sessions: view.sessions,
             diverged_bytes: view.diverged_bytes,
             failure: branch.failure,
-            receipt: branch.receipt.map(Receipt::from),
+            receipt: branch
+                .receipt
+                .map(|receipt| Receipt::new(receipt, view.losses)),
         }
     }
 }
 
-impl From<model::Receipt> for Receipt {
-    fn from(receipt: model::Receipt) -> Self {
+impl Receipt {
+    fn new(receipt: model::Receipt, losses: Option<Vec<model::Loss>>) -> Self {
+        let loss = |loss: model::Loss| Loss {
+            kind: loss.kind,
+            total: loss.total,
+            names: loss.names,
+        };
         Self {
             kind: receipt.kind,
             template: receipt.template.to_string(),
@@ -281,6 +306,7 @@ impl From<model::Receipt> for Receipt {
                 name: receipt.source.name,
                 system_identifier: receipt.source.system_identifier,
             },
+            losses: losses.map(|losses| losses.into_iter().map(loss).collect()),
         }
     }
 }
@@ -360,6 +386,12 @@ impl From<egret_branches::RegistryCheck> for RegistryCheck {
 
 fn state_schema() -> Object {
     one_of(BranchState::TEXTS, "What it is doing.")
+}
+
+fn loss_kind_schema() -> Object {
+    let description = "`unlogged_relations`: the content of unlogged tables and sequences. \
+        `statistics`: cumulative statistics such as `pg_stat_user_tables`.";
+    one_of(LossKind::TEXTS, description)
 }
 
 fn template_state_schema() -> Object {

@@ -36,6 +36,10 @@ pub(super) struct BranchRequest {
     /// may do. It reaches nothing outside of the branch.
     #[serde(default)]
     superuser: bool,
+    /// Whether roles of the application enter it with the passwords that they have in the source now. The branch's own
+    /// password opens it for the others.
+    #[serde(default)]
+    role_passwords: bool,
     /// Memory, log and checkpoint settings by purpose.
     #[serde(default = "small")]
     #[schema(schema_with = preset_schema)]
@@ -78,6 +82,7 @@ impl BranchRequest {
             ttl_ms: self.ttl_ms,
             durable: self.durable,
             superuser: self.superuser,
+            role_passwords: self.role_passwords,
             preset: self.preset,
             settings: self.settings,
             labels: self.labels,

@@ -1,11 +1,12 @@
 //! The connection string through the proxy, with psql and psycopg: entering, waking, cancelling,
 //! being sent away.
 
+use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
-use super::rig::{Rig, psql, shared};
+use super::rig::{Rig, answered, psql, shared};
 use crate::proxy::door::{client, complaint, plain, printed, run};
 
 #[tokio::test]
@@ -87,6 +88,35 @@ async fn who_may_not_enter_is_told_why() {
     rig.destroy("closed").await;
     let text = told(url).await;
     assert!(text.contains("password authentication failed"), "{text}");
+    rig.assert_calm();
+}
+
+#[tokio::test]
+async fn a_role_enters_with_its_password_of_the_source() {
+    let rig = shared();
+    let source = rig.source("app").await;
+    let make = "CREATE ROLE own_password LOGIN PASSWORD 'of-the-source'";
+    source.batch_execute(make).await.unwrap();
+    let body = json!({"name": "own", "role_passwords": true, "from": "head"});
+    let made = rig.send(Method::POST, "/v1/branches", body).await;
+    assert_eq!(answered(made, 201).await["role_passwords"], true);
+    let branch_url = rig.url("own").await;
+    let password = branch_url.split([':', '@']).nth(2).unwrap();
+    let as_role = branch_url.replace("egret_branch", "own_password");
+    let url = as_role.replace(password, "of-the-source");
+    let user = "SELECT session_user";
+    assert_eq!(printed(rig.psql(&url, user).await), "own_password\n");
+    let text = complaint(rig.psql(&as_role, user).await);
+    assert!(
+        text.contains("password authentication failed for user \"own_password\""),
+        "{text}"
+    );
+    assert_eq!(printed(rig.psql(&branch_url, user).await), "egret_branch\n");
+    rig.destroy("own").await;
+    source
+        .batch_execute("DROP ROLE own_password")
+        .await
+        .unwrap();
     rig.assert_calm();
 }
 

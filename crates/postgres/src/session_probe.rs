@@ -1,0 +1,118 @@
+//! Whether a running server accepts sessions.
+//!
+//! A postmaster lives through crash recovery: when one of its processes was killed or has panicked it ends all
+//! sessions, and refuses new ones until recovery is over. One session is kept open, so that its end tells of a
+//! crash at once. It is replaced from time to time, as a postmaster that forks no more leaves its sessions alone.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use egret_base::condition::Condition;
+use tokio::task::JoinHandle;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, NoTls};
+
+use crate::error::describe;
+use crate::postmaster::Postmaster;
+
+/// How often the postmaster and the session are looked at.
+const ROUND: Duration = Duration::from_secs(1);
+/// After so many rounds the session is replaced by a new one.
+const ROUNDS_PER_SESSION: u32 = 10;
+/// The wait after an attempt that opened no session, before that is reported and the next one begins.
+const RETRY_WAIT: Duration = Duration::from_millis(100);
+/// How long the server may take to open a session, or to answer an empty command.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Watches whether a server accepts sessions, for as long as the future is polled. `report` is called with the
+/// outcome of every attempt to open one; the error says why there is none.
+pub(crate) async fn watch_sessions(
+    postmaster: &Postmaster,
+    connection: &tokio_postgres::Config,
+    mut report: impl FnMut(Result<(), String>),
+) -> Infallible {
+    let fault = Condition::new("postgres_not_accepting", "embedded server");
+    loop {
+        match open(postmaster, connection).await {
+            Ok(session) => {
+                if fault.end() {
+                    tracing::info!("the embedded server accepts sessions again");
+                }
+                report(Ok(()));
+                hold(postmaster, session).await;
+            }
+            Err(reason) => {
+                // Where the postmaster itself has ended, the caller learns of that meanwhile.
+                tokio::time::sleep(RETRY_WAIT).await;
+                if fault.begin(&reason) {
+                    tracing::warn!(reason, "the embedded server does not accept sessions");
+                }
+                report(Err(reason));
+            }
+        }
+    }
+}
+
+/// A session and the task that drives its connection, which ends with it.
+struct ProbeSession {
+    client: Client,
+    driver: JoinHandle<()>,
+}
+
+/// Opens a session; `None` where the server refuses this one alone, such as when all connections are taken.
+async fn open(
+    postmaster: &Postmaster,
+    connection: &tokio_postgres::Config,
+) -> Result<Option<ProbeSession>, String> {
+    if postmaster.is_stopped() {
+        return Err("its postmaster is stopped by a signal: continue it with SIGCONT".to_owned());
+    }
+    let connecting = tokio::time::timeout(ANSWER_MAX, connection.connect(NoTls));
+    match connecting.await {
+        Err(_) => Err(format!("it does not answer within {ANSWER_MAX:?}")),
+        Ok(Err(error)) if is_answer(&error) => Ok(None),
+        Ok(Err(error)) => Err(describe(&error)),
+        Ok(Ok((client, driver))) => {
+            let driver = tokio::spawn(async move {
+                if let Err(error) = driver.await {
+                    tracing::debug!(error = describe(&error), "the probe's session ended");
+                }
+            });
+            Ok(Some(ProbeSession { client, driver }))
+        }
+    }
+}
+
+/// Whether a refusal comes of a server that accepts sessions: the database is gone or closed, all connections are
+/// taken, or the role may not enter.
+fn is_answer(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        [
+            SqlState::TOO_MANY_CONNECTIONS,
+            SqlState::INVALID_CATALOG_NAME,
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        ]
+        .contains(code)
+            || code.code().starts_with("28")
+    })
+}
+
+/// Returns when the session is to be replaced: it has ended, gives no answer or is old, or the postmaster is stopped.
+async fn hold(postmaster: &Postmaster, session: Option<ProbeSession>) {
+    let Some(mut session) = session else {
+        return tokio::time::sleep(ROUND).await;
+    };
+    for _ in 0..ROUNDS_PER_SESSION {
+        let ended = tokio::select! {
+            _ = &mut session.driver => true,
+            () = tokio::time::sleep(ROUND) => false,
+        };
+        if ended || postmaster.is_stopped() {
+            return;
+        }
+        let answer = tokio::time::timeout(ANSWER_MAX, session.client.batch_execute(""));
+        if !matches!(answer.await, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
