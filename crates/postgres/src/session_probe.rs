@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use egret_base::condition::Condition;
+use egret_base::Condition;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls};
@@ -35,18 +35,14 @@ pub(crate) async fn watch_sessions(
     loop {
         match open(postmaster, connection).await {
             Ok(session) => {
-                if fault.end() {
-                    tracing::info!("the embedded server accepts sessions again");
-                }
+                fault.recover("the embedded server accepts sessions again");
                 report(Ok(()));
                 hold(postmaster, session).await;
             }
             Err(reason) => {
                 // Where the postmaster itself has ended, the caller learns of that meanwhile.
                 tokio::time::sleep(RETRY_WAIT).await;
-                if fault.begin(&reason) {
-                    tracing::warn!(reason, "the embedded server does not accept sessions");
-                }
+                fault.fail(&reason, "the embedded server does not accept sessions");
                 report(Err(reason));
             }
         }

@@ -211,18 +211,13 @@ impl KeyStore {
         let has_failed = match fetched {
             Ok(keys) => {
                 self.load(keys);
-                if self.unreachable.end() {
-                    tracing::info!("the keys of oidc.issuer are read again");
-                }
+                self.unreachable
+                    .recover("the keys of oidc.issuer are read again");
                 false
             }
             Err(error) => {
-                if self.unreachable.begin(&error) {
-                    tracing::warn!(
-                        error,
-                        "cannot read the keys of oidc.issuer; known keys are used for oidc.keys_age_max at most, retrying"
-                    );
-                }
+                let message = "cannot read the keys of oidc.issuer; known keys are used for oidc.keys_age_max at most, retrying";
+                self.unreachable.fail(&error, message);
                 true
             }
         };
