@@ -169,7 +169,6 @@ impl Reading {
                 Ok(Ended::Kept(reason)) => (reason, false),
                 Err(error) => (egret_base::error::chain(&error), error.retryable()),
             };
-            self.tell(&reason);
             self.outbox.inner.metrics.interrupted();
             failures += 1;
             if passes && failures <= FAILURES_PASSING {
@@ -177,6 +176,7 @@ impl Reading {
             } else {
                 unreachable.fail(&reason, "an outbox cannot be read; retrying");
             }
+            self.tell(&reason);
             tokio::select! {
                 _ = self.stopping.changed() => {}
                 () = tokio::time::sleep(AGAIN.wait(failures)) => {}
