@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use egret_outgoing::{
     Answer, ClientOptions, Destinations, Found, Lookup, OutgoingClient, OutgoingError,
+    is_confidential,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -229,4 +230,46 @@ async fn errors_never_hold_the_url() {
         let shown = format!("{error} {error:?}");
         assert!(!shown.contains("TOPSECRET"), "{shown}");
     }
+}
+
+/// A service of the operator's may name itself or a public address, and no other service of the network.
+#[tokio::test]
+async fn what_a_named_service_links_to_is_itself_or_public() {
+    let (port, mut requests) = serve(ok("keys")).await;
+    let (other, mut others) = serve(ok("secrets")).await;
+    let client = client(Destinations::default());
+    let named = format!("http://127.0.0.1:{port}/discovery");
+    let own = format!("http://127.0.0.1:{port}/keys");
+    let answer = client.get_linked(&named, &own, |request| request).await;
+    assert_eq!(answer.unwrap().read(100).await.unwrap(), b"keys");
+    assert!(requests.recv().await.unwrap().starts_with("GET /keys "));
+    for url in [
+        format!("http://127.0.0.1:{other}/"),
+        format!("http://localhost:{other}/"),
+        "http://169.254.169.254/latest".to_owned(),
+    ] {
+        let refused = client.get_linked(&named, &url, |request| request).await;
+        assert!(
+            matches!(refused, Err(OutgoingError::Refused { .. })),
+            "{url}"
+        );
+    }
+    assert!(others.try_recv().is_err());
+}
+
+#[test]
+fn what_can_be_changed_on_the_way_is_not_confidential() {
+    for (url, expected) in [
+        ("https://issuer.example/", true),
+        ("http://127.0.0.1:9000/", true),
+        ("http://[::1]:9000/", true),
+        ("http://localhost/", true),
+        ("http://issuer.example/", false),
+        ("http://10.0.0.1/", false),
+        ("http://localhost.example/", false),
+        ("http://localhost@issuer.example/", false),
+    ] {
+        assert_eq!(is_confidential(url).unwrap(), expected, "{url}");
+    }
+    assert!(is_confidential("file:///etc/passwd").is_err());
 }
