@@ -80,7 +80,8 @@ egret_base::settings! {
         transfer_rate_min: Size = Size(1 << 10),
         /// Longest time requests in flight get to finish when the server stops.
         shutdown_timeout: Span = Span::secs(10),
-        /// Whether each request leaves a line in the log (never with its query, headers or body).
+        /// Whether each request leaves a line in the log (never with its query, headers or body), but for
+        /// `/healthz` and `/readyz`.
         access_log: bool = true,
         /// Whether changes and refused attempts are kept in `audit/` below the data directory, for `egret audit`.
         audit_log: bool = true,

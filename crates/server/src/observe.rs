@@ -39,6 +39,9 @@ const REQUEST_ID_LENGTH_MAX: usize = 64;
 /// The route of requests that match none.
 const UNMATCHED: &str = "unmatched";
 
+/// Routes that orchestrators ask every few seconds: counted in the metrics, not logged.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+
 /// The status logged and counted when the client left before the response was complete; as nginx
 /// has it.
 const CLIENT_LEFT: u16 = 499;
@@ -443,7 +446,7 @@ impl Drop for Record {
             .metrics
             .count_request(self.method, route, self.status, elapsed);
         self.audit();
-        if !self.observer.access_log {
+        if !self.observer.access_log || PROBES.contains(&route) {
             return;
         }
         let caller = self.context.caller.get();
