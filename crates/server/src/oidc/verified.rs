@@ -13,7 +13,7 @@ use super::keys::Fingerprint;
 use crate::tokens::{LiveToken, TokenEnd};
 
 /// Most tokens that are remembered as verified.
-pub(super) const VERIFIED_MAX: Limit = Limit::new("oidc_tokens_verified_max", 20_000);
+const VERIFIED_MAX: Limit = Limit::new("oidc_tokens_verified_max", 20_000);
 
 /// Most of them of one tenant.
 const TENANT_VERIFIED_MAX: Limit = Limit::new("oidc_tokens_verified_per_tenant_max", 10_000);
@@ -31,14 +31,33 @@ struct VerifiedToken {
 }
 
 /// The tokens by their digests.
-#[derive(Debug, Default)]
-pub(super) struct VerifiedTokens(RwLock<HashMap<TokenDigest, VerifiedToken>>);
+#[derive(Debug)]
+pub(super) struct VerifiedTokens {
+    by_digest: RwLock<HashMap<TokenDigest, VerifiedToken>>,
+    limit: Limit,
+    tenant_limit: Limit,
+}
+
+impl Default for VerifiedTokens {
+    fn default() -> Self {
+        Self::bounded(VERIFIED_MAX, TENANT_VERIFIED_MAX)
+    }
+}
 
 pub(super) fn digest(text: &str) -> TokenDigest {
     Sha256::digest(text.as_bytes()).into()
 }
 
 impl VerifiedTokens {
+    /// No tokens yet, and bounds for all of them and those of one tenant.
+    fn bounded(limit: Limit, tenant_limit: Limit) -> Self {
+        Self {
+            by_digest: RwLock::default(),
+            limit,
+            tenant_limit,
+        }
+    }
+
     pub(super) fn find(&self, digest: &TokenDigest) -> Option<Arc<LiveToken>> {
         self.read().get(digest).map(|known| known.token.clone())
     }
@@ -58,10 +77,10 @@ impl VerifiedTokens {
             return Ok(known.token.clone());
         }
         // Below the bound of a tenant there is nothing to count.
-        if tokens.len() as u64 >= TENANT_VERIFIED_MAX.max {
+        if tokens.len() as u64 >= self.tenant_limit.max {
             let tenant = token.tenant.as_str();
-            make_room(&mut tokens, TENANT_VERIFIED_MAX, |of| of.tenant == tenant)?;
-            make_room(&mut tokens, VERIFIED_MAX, |_| true)?;
+            make_room(&mut tokens, self.tenant_limit, |of| of.tenant == tenant)?;
+            make_room(&mut tokens, self.limit, |_| true)?;
         }
         let token = Arc::new(token);
         let verified = VerifiedToken {
@@ -106,11 +125,15 @@ impl VerifiedTokens {
 
     fn read(&self) -> RwLockReadGuard<'_, HashMap<TokenDigest, VerifiedToken>> {
         // The map is changed by single calls only, so a panic elsewhere leaves it whole.
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.by_digest
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<TokenDigest, VerifiedToken>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.by_digest
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

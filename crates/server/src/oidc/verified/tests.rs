@@ -48,20 +48,31 @@ fn tokens_end_at_their_time_and_with_their_key() {
     assert!(held[2].refusal().is_none() && tokens.find(&numbered(3)).is_some());
 }
 
+/// Most tokens of a tenant in tests; twice as many are the most of all.
+const TENANT_MAX: u64 = 100;
+
+fn small() -> VerifiedTokens {
+    let limit = |of: Limit, max| Limit::new(of.name, max);
+    VerifiedTokens::bounded(
+        limit(VERIFIED_MAX, 2 * TENANT_MAX),
+        limit(TENANT_VERIFIED_MAX, TENANT_MAX),
+    )
+}
+
 #[test]
 fn at_the_limit_unused_tokens_make_room_and_used_ones_stay() {
-    let tokens = VerifiedTokens::default();
+    let tokens = small();
     let insert = |number: u64| tokens.insert(numbered(number), token(10), [0; 32]);
     let mut held = Vec::new();
-    for number in 0..TENANT_VERIFIED_MAX.max {
+    for number in 0..TENANT_MAX {
         let token = insert(number).unwrap();
         if number % 2 == 0 {
             held.push(token);
         }
     }
-    for number in TENANT_VERIFIED_MAX.max..TENANT_VERIFIED_MAX.max + 5_000 {
+    for number in TENANT_MAX..TENANT_MAX + 50 {
         held.push(insert(number).unwrap());
-        assert!(tokens.len() as u64 <= TENANT_VERIFIED_MAX.max);
+        assert!(tokens.len() as u64 <= TENANT_MAX);
     }
     // All are in use now.
     let refused = insert(u64::MAX).unwrap_err();
@@ -73,12 +84,12 @@ fn at_the_limit_unused_tokens_make_room_and_used_ones_stay() {
 
 #[test]
 fn a_tenant_leaves_room_for_tokens_of_others() {
-    let tokens = VerifiedTokens::default();
+    let tokens = small();
     let insert = |tenant: &'static str, number: u64| {
         let digest = digest(&format!("{tenant} {number}"));
         tokens.insert(digest, token_of(tenant, 10), [0; 32])
     };
-    let fill = |tenant| (0..TENANT_VERIFIED_MAX.max).map(move |number| (tenant, number));
+    let fill = |tenant| (0..TENANT_MAX).map(move |number| (tenant, number));
     let held: Vec<_> = fill("acme")
         .map(|(tenant, number)| insert(tenant, number).unwrap())
         .collect();
@@ -87,7 +98,7 @@ fn a_tenant_leaves_room_for_tokens_of_others() {
         .map(|(tenant, number)| insert(tenant, number).unwrap())
         .collect();
     let refused = insert("third", 0).unwrap_err();
-    assert_eq!(refused.name, VERIFIED_MAX.name);
+    assert_eq!(refused.name, "oidc_tokens_verified_max");
     drop((held, others));
     assert!(insert("third", 0).is_ok());
 }
