@@ -157,7 +157,7 @@ async fn take_again(
                 // The latest reason is shown; the first one was logged.
                 let reason = egret_base::error::chain(&error);
                 unreachable.begin(&reason);
-                state.send_replace(Readiness::NotReady(format!("{LOST}: {reason}")));
+                state.send_replace(Readiness::NotReady(LOST.to_owned()));
             }
         }
         tokio::time::sleep(CHECK_INTERVAL).await;

@@ -229,6 +229,7 @@ impl Dispatcher {
 
     /// The partition's time moves by so much, and with it what is waited for here.
     pub fn step(&mut self, by_ms: i64) {
+        self.precedence.step();
         let again = std::mem::take(&mut self.again).into_iter();
         let shift = |ms: u64| ms.saturating_add_signed(by_ms);
         self.again = again.map(|(at_ms, queue)| (shift(at_ms), queue)).collect();
@@ -269,7 +270,7 @@ impl Dispatcher {
 
     /// Notes ranks that have risen: see [`Precedence::note_rises`].
     pub fn note_rises(&mut self, state: &State) {
-        self.precedence.note_rises(state);
+        self.considered.extend(self.precedence.note_rises(state));
     }
 
     /// Notes ranks that have fallen: see [`Precedence::note_falls`].
@@ -279,7 +280,11 @@ impl Dispatcher {
 
     /// Nothing can be handed out for now: no other partition yields to this one.
     pub fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
-        self.precedence.withdraw()
+        let withdrawn = self.precedence.withdraw();
+        // Their ranks are noted again when something can be handed out.
+        self.considered
+            .extend(withdrawn.iter().map(|(_, queue)| *queue));
+        withdrawn
     }
 
     /// There will be no more for anybody.
@@ -356,16 +361,17 @@ impl Dispatcher {
         let Some(session) = sessions.front().cloned() else {
             return false;
         };
-        let rank_min = match self
-            .precedence
-            .allowance(queue, turn.now.as_millis_unsigned())
-        {
-            Allowance::AtLeast(rank) => rank,
-            Allowance::Nothing { until_ms } => {
-                self.again.insert((until_ms, queue));
-                return false;
-            }
-        };
+        let rank_min =
+            match self
+                .precedence
+                .allowance(queue, turn.state, turn.now.as_millis_unsigned())
+            {
+                Allowance::AtLeast(rank) => rank,
+                Allowance::Nothing { until_ms } => {
+                    self.again.insert((until_ms, queue));
+                    return false;
+                }
+            };
         let room = session.take_credits(wanted);
         if room.credits == 0 {
             self.put_aside(&session);
@@ -386,6 +392,9 @@ impl Dispatcher {
         self.give_back(&session, &room, room.credits - count);
         if self.limited.contains(&queue) {
             self.limits.give_back(queue, permits - count);
+        }
+        if count == 0 {
+            return false;
         }
         for one in &claimed[begin..] {
             self.holders.insert(one.token, session.clone());

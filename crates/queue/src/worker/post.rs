@@ -61,12 +61,12 @@ impl Post {
     /// Has partitions consider a queue: they need not yield to this one any more.
     pub fn consider_in(&self, partitions: &PartitionSet, queue: u32) {
         match partitions {
-            PartitionSet::These(partitions) => {
+            PartitionSet::Listed(partitions) => {
                 for partition in partitions {
                     self.consider(*partition, queue);
                 }
             }
-            PartitionSet::Others(one) => {
+            PartitionSet::AllBut(one) => {
                 let count = self.peers.get().map_or(0, Vec::len);
                 for partition in (0..count).filter(|partition| partition != one) {
                     self.consider(partition, queue);

@@ -57,9 +57,7 @@ impl SharedRanks {
     /// Notes the rank of a partition's next task. Returns the partitions that may have to yield no more.
     fn note(&self, queue: u32, partition: usize, rank: Option<i64>) -> BTreeSet<usize> {
         let mut queues = lock(&self.queues);
-        let Some(heads) = queues.get_mut(&queue) else {
-            return BTreeSet::new();
-        };
+        let heads = queues.entry(queue).or_default();
         let before = match rank {
             Some(rank) => heads.ranks.insert(partition, rank),
             None => heads.ranks.remove(&partition),
@@ -72,8 +70,8 @@ impl SharedRanks {
         };
         if heads.ranks.is_empty() {
             queues.remove(&queue);
-            self.count.store(queues.len(), Ordering::Release);
         }
+        self.count.store(queues.len(), Ordering::Release);
         yielding
     }
 
@@ -99,7 +97,7 @@ pub(super) enum Allowance {
     Nothing { until_ms: u64 },
 }
 
-/// One partition's part in it.
+/// The ranks of one partition, compared with those of the others.
 pub(super) struct Precedence {
     partition: usize,
     shared: Arc<SharedRanks>,
@@ -134,11 +132,17 @@ impl Precedence {
         }
     }
 
-    /// What may be handed out of a queue at this time.
-    pub fn allowance(&mut self, queue: u32, now_ms: u64) -> Allowance {
-        let Some(rank) = self.noted.get(&queue).copied() else {
-            return Allowance::AtLeast(i64::MIN);
-        };
+    /// What may be handed out of a queue at this time. The next task counts as it is now: what was noted of
+    /// it falls only once the tasks before it are handed over.
+    pub fn allowance(&mut self, queue: u32, state: &State, now_ms: u64) -> Allowance {
+        let rank = state.next_rank(queue);
+        match rank.filter(|_| self.noted.contains_key(&queue)) {
+            Some(rank) => self.allowance_of(queue, rank, now_ms),
+            None => Allowance::AtLeast(i64::MIN),
+        }
+    }
+
+    fn allowance_of(&mut self, queue: u32, rank: i64, now_ms: u64) -> Allowance {
         let highest = self.shared.compare(queue, self.partition, rank);
         let highest = highest.unwrap_or(i64::MIN);
         if highest <= rank {
@@ -155,21 +159,26 @@ impl Precedence {
     }
 
     /// Notes ranks that have risen: before a new task is acknowledged, so that none of lower rank that is
-    /// handed out later goes before it.
-    pub fn note_rises(&mut self, state: &State) {
+    /// handed out later goes before it. Returns the queues for which the partition may have to yield no more.
+    pub fn note_rises(&mut self, state: &State) -> Vec<u32> {
         let queues: Vec<u32> = self.noted.keys().copied().collect();
-        for queue in queues {
-            self.note_rise(queue, state);
-        }
+        let has_risen = |queue: &u32| self.note_rise(*queue, state);
+        let risen: Vec<u32> = queues.into_iter().filter(has_risen).collect();
+        risen
+            .into_iter()
+            .filter(|queue| self.yielding.contains_key(queue))
+            .collect()
     }
 
-    fn note_rise(&mut self, queue: u32, state: &State) {
+    fn note_rise(&mut self, queue: u32, state: &State) -> bool {
         let rank = state.next_rank(queue);
-        if let Some(rank) = rank.filter(|rank| self.noted.get(&queue).is_none_or(|was| was < rank))
-        {
-            self.noted.insert(queue, rank);
-            self.shared.note(queue, self.partition, Some(rank));
-        }
+        let before = self.noted.get(&queue).copied();
+        let Some(rank) = rank.filter(|rank| before < Some(*rank)) else {
+            return false;
+        };
+        self.noted.insert(queue, rank);
+        self.shared.note(queue, self.partition, Some(rank));
+        true
     }
 
     /// Notes ranks that have fallen: after the tasks of higher rank are handed over. Returns the partitions
@@ -181,37 +190,46 @@ impl Precedence {
             if rank != Some(*noted) {
                 let yielding = self.shared.note(*queue, self.partition, rank);
                 if !yielding.is_empty() {
-                    freed.push((PartitionSet::These(yielding), *queue));
+                    freed.push((PartitionSet::Listed(yielding), *queue));
                 }
             }
-            *noted = rank.unwrap_or(*noted);
+            match rank {
+                Some(rank) => *noted = rank,
+                None => drop(self.yielding.remove(queue)),
+            }
             rank.is_some()
         });
         let begun = self.begun.drain(..);
-        freed.extend(begun.map(|queue| (PartitionSet::Others(self.partition), queue)));
+        freed.extend(begun.map(|queue| (PartitionSet::AllBut(self.partition), queue)));
         freed
+    }
+
+    /// The partition's time has moved, and what it yields counts from anew.
+    pub fn step(&mut self) {
+        self.yielding.clear();
     }
 
     /// Withdraws every rank: the partition hands nothing out. Returns the partitions that are to consider a
     /// queue.
     pub fn withdraw(&mut self) -> Vec<(PartitionSet, u32)> {
+        self.yielding.clear();
         let noted = std::mem::take(&mut self.noted).into_keys();
         noted
             .map(|queue| {
                 let yielding = self.shared.note(queue, self.partition, None);
-                (PartitionSet::These(yielding), queue)
+                (PartitionSet::Listed(yielding), queue)
             })
             .collect()
     }
 }
 
-/// Some partitions.
+/// The partitions that a message is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PartitionSet {
-    /// These.
-    These(BTreeSet<usize>),
-    /// All but this one.
-    Others(usize),
+    /// Those of these numbers.
+    Listed(BTreeSet<usize>),
+    /// All but the one of this number.
+    AllBut(usize),
 }
 
 #[cfg(test)]

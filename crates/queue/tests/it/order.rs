@@ -264,3 +264,59 @@ async fn workers_get_the_highest_priority_of_all_partitions() {
         home.stop().await;
     }
 }
+
+/// Tasks of several priorities in each partition: batches without keys stay together.
+#[tokio::test]
+async fn batches_of_several_priorities_go_in_order_over_partitions() {
+    let priorities = [[9, 5, 3], [7, 9, 1], [5, 2, 8]];
+    let mut expected: Vec<u32> = priorities.concat();
+    expected.sort_unstable_by_key(|priority| std::cmp::Reverse(*priority));
+    for (partitions, credits) in [(2, 1), (2, 40), (3, 40)] {
+        let home = crate::home::Home::new(egret_queue::QueueConfig {
+            partitions,
+            // However slow the machine is, no partition goes ahead of another.
+            priority_wait_max: egret_base::settings::Span::secs(3_600),
+            ..crate::home::config()
+        })
+        .await;
+        let settings = egret_queue::SettingsChange {
+            aging_ms: Some(0),
+            ..egret_queue::SettingsChange::default()
+        };
+        home.make("q", settings).await;
+        let mut known = std::collections::HashMap::new();
+        for batch in priorities {
+            let tasks = batch.map(|priority| egret_queue::NewTask {
+                priority: Some(priority),
+                ..egret_queue::NewTask::default()
+            });
+            let outcomes = home.enqueue("q", &tasks).await;
+            known.extend(outcomes.into_iter().map(|made| made.unwrap().id).zip(batch));
+        }
+        let mut order = Vec::new();
+        if credits == 40 {
+            // One claim for several takes them in the same order.
+            let spec = egret_queue::WorkSpec {
+                queues: vec!["q".to_owned()],
+                worker: "hand".to_owned(),
+                lease_ms: None,
+            };
+            let claim = home
+                .queues
+                .claim(crate::home::TENANT, &spec, 4, std::time::Duration::ZERO);
+            let claimed = crate::home::soon(claim).await.unwrap();
+            order.extend(claimed.iter().map(|task| known[&task.id]));
+        }
+        let worker = home.worker("q", credits).await;
+        while order.len() < expected.len() {
+            let (id, lease, _) = worker.task().await;
+            order.push(known[&id]);
+            worker.complete(lease, "").await;
+        }
+        assert_eq!(
+            order, expected,
+            "{partitions} partitions, {credits} credits"
+        );
+        home.stop().await;
+    }
+}

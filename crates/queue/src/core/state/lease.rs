@@ -92,7 +92,7 @@ impl State {
     ) {
         let before = claimed.len();
         // A claim that gets nothing is not logged, so it must not leave a trace, not even a name.
-        if self.turn_of(queue).is_none() {
+        if self.turn_of(queue).is_none() || !self.has_rank(queue, rank_min) {
             return;
         }
         let worker = self.workers.acquire(worker);
@@ -100,7 +100,7 @@ impl State {
             let Some(lane) = self.turn_of(queue) else {
                 break;
             };
-            if rank_min > i64::MIN && self.next_rank(queue) < Some(rank_min) {
+            if !self.has_rank(queue, rank_min) {
                 break;
             }
             let place = self.take_turn(queue, lane);
@@ -108,6 +108,11 @@ impl State {
         }
         self.workers.hold(worker, (claimed.len() - before) as u64);
         self.workers.release(worker, 1);
+    }
+
+    /// Whether the next task of a queue has at least this rank.
+    fn has_rank(&self, queue: u32, rank_min: i64) -> bool {
+        rank_min == i64::MIN || self.next_rank(queue) >= Some(rank_min)
     }
 
     /// The lane of a queue whose turn it is.

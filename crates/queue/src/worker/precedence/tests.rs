@@ -24,18 +24,18 @@ fn the_lower_rank_yields_until_the_higher_one_has_fallen() {
     let nothing = Allowance::Nothing {
         until_ms: AT_MS + WAIT_MAX_MS,
     };
-    assert_eq!(low.allowance(1, AT_MS), nothing);
-    assert_eq!(high.allowance(1, AT_MS), Allowance::AtLeast(5));
+    assert_eq!(low.allowance_of(1, 5, AT_MS), nothing);
+    assert_eq!(high.allowance_of(1, 9, AT_MS), Allowance::AtLeast(5));
     let freed = high.shared.note(1, 1, Some(5));
     assert_eq!(freed, BTreeSet::from([0]));
-    assert_eq!(low.allowance(1, AT_MS + 1), Allowance::AtLeast(5));
+    assert_eq!(low.allowance_of(1, 5, AT_MS + 1), Allowance::AtLeast(5));
 }
 
 #[test]
 fn equal_ranks_go_side_by_side() {
     let [mut one, mut other] = pair([5, 5]);
-    assert_eq!(one.allowance(1, AT_MS), Allowance::AtLeast(5));
-    assert_eq!(other.allowance(1, AT_MS), Allowance::AtLeast(5));
+    assert_eq!(one.allowance_of(1, 5, AT_MS), Allowance::AtLeast(5));
+    assert_eq!(other.allowance_of(1, 5, AT_MS), Allowance::AtLeast(5));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_partition_that_makes_no_progress_delays_the_others_for_a_bounded_time() {
     let [mut low, _stuck] = pair([5, 9]);
     let mut yielded = 0;
     for at_ms in AT_MS..AT_MS + 1_000 {
-        match low.allowance(1, at_ms) {
+        match low.allowance_of(1, 5, at_ms) {
             Allowance::Nothing { .. } => yielded += 1,
             Allowance::AtLeast(rank) => {
                 assert_eq!((rank, yielded), (5, WAIT_MAX_MS));
@@ -56,10 +56,21 @@ fn a_partition_that_makes_no_progress_delays_the_others_for_a_bounded_time() {
 #[test]
 fn a_partition_that_withdraws_holds_up_no_other() {
     let [mut low, mut high] = pair([5, 9]);
-    low.allowance(1, AT_MS);
+    low.allowance_of(1, 5, AT_MS);
     let freed = high.withdraw();
-    assert_eq!(freed, [(PartitionSet::These(BTreeSet::from([0])), 1)]);
-    assert_eq!(low.allowance(1, AT_MS), Allowance::AtLeast(i64::MIN));
+    assert_eq!(freed, [(PartitionSet::Listed(BTreeSet::from([0])), 1)]);
+    assert_eq!(low.allowance_of(1, 5, AT_MS), Allowance::AtLeast(i64::MIN));
     low.withdraw();
     assert!(!low.shared.is_known(1));
+}
+
+#[test]
+fn a_partition_whose_rank_falls_while_it_hands_out_yields() {
+    let [mut falling, _other] = pair([9, 7]);
+    assert_eq!(falling.allowance_of(1, 9, AT_MS), Allowance::AtLeast(7));
+    // The 9 is claimed but not handed over yet: it is still noted.
+    let nothing = Allowance::Nothing {
+        until_ms: AT_MS + WAIT_MAX_MS,
+    };
+    assert_eq!(falling.allowance_of(1, 5, AT_MS), nothing);
 }
