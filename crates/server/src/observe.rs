@@ -341,11 +341,13 @@ impl Asked {
         rendered
     }
 
-    /// Logs a fault of ours that a request ran into: once, while more requests of its route run into one.
+    /// Logs a fault of ours that a request ran into: once, while more requests of its route
+    /// run into the same.
     fn log_failure(&self, problem: &Problem, id: &str) {
         let route = self.route.as_ref().map_or("other", MatchedPath::as_str);
-        let subject = format!("{} {route}", method_label(&self.method));
         let (code, detail) = (&problem.code, problem.logged_detail());
+        // With the code: a fault that a client causes at will hides no other one of its route.
+        let subject = format!("{} {route} {code}", method_label(&self.method));
         let reason = format_args!("{code}: {detail}");
         if condition::occurs("requests_failing", &subject, reason) {
             let condition = "requests_failing";

@@ -192,6 +192,7 @@ impl Inner {
         }
         let inner = self.clone();
         let written = blocking(move || {
+            let mut failed = Vec::new();
             let mut unwritten = Ok(());
             for id in ids {
                 // As it is now: it may have been changed since, manifest included.
@@ -200,8 +201,11 @@ impl Inner {
                     && let Err(error) = write_manifest(&inner.paths.branch(id), &branch)
                 {
                     unwritten = Err(error);
+                    failed.push(id);
                 }
             }
+            // They are tried again with the next ones.
+            lock(&inner.pool.unwritten).extend(failed);
             unwritten
         });
         let fault = &self.faults.manifests;

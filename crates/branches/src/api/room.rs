@@ -88,6 +88,8 @@ impl Inner {
         let is_near = free < self.config.free_min.bytes().saturating_mul(2);
         if !is_near && !room.is_short(&self.config) {
             *measured = None;
+            // Nothing need be suspended any more.
+            self.faults.suspensions.retain(|_| false);
             return Ok(free);
         }
         let fell = measured

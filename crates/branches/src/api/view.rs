@@ -1,6 +1,7 @@
 //! What is shown of branches, templates and the volume.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use egret_base::{Coded, Timestamp};
 use egret_postgres::databases;
@@ -215,6 +216,8 @@ impl Branches {
         name: &BranchName,
     ) -> Result<Vec<String>, BranchesError> {
         let mut attempts = Attempts::default();
+        let begun = Instant::now();
+        let time_max = self.inner.config.query_timeout.duration();
         loop {
             let mut attached = self.attach(tenant, name).await?;
             let slot = attached.guard.slot();
@@ -230,7 +233,8 @@ impl Branches {
             } else {
                 error.retryable().then_some(SessionFailure::NoAnswer)
             };
-            let Some(wait) = failure.and_then(|failure| attempts.wait_after(failure)) else {
+            let wait = failure.and_then(|failure| attempts.wait_after(failure));
+            let Some(wait) = wait.filter(|_| begun.elapsed() < time_max) else {
                 return Err(error);
             };
             drop(attached);

@@ -87,6 +87,12 @@ impl KeyStore {
                 message: "it must be at least 1s".to_owned(),
             });
         }
+        if config.keys_age_max < config.refresh_interval {
+            return Err(ServerError::Setting {
+                setting: "oidc.keys_age_max",
+                message: "it must not be less than oidc.refresh_interval".to_owned(),
+            });
+        }
         let store = Self {
             clock,
             refresh_interval: config.refresh_interval.duration(),
