@@ -1,7 +1,9 @@
-//! Every `egret …` line that README.md and docs/ show is a command that exists.
+//! Every `egret …` line that README.md and docs/ show is a command that exists, and the settings are those of the program.
 
 use egret_tidy::markdown::{Command, commands};
 use egret_tidy::tree;
+
+use crate::place::{Place, text};
 
 /// Why the line would be refused; `None` when it would not.
 fn refusal(command: &Command) -> Option<String> {
@@ -47,4 +49,15 @@ fn a_command_that_does_not_exist_is_found() {
         .map(|command| command.line)
         .collect();
     assert_eq!(lines, [3, 4]);
+}
+
+#[test]
+fn the_reference_of_settings_is_that_of_the_program() {
+    let place = Place::new("reference");
+    let printed = text(&place.run(&["config", "--reference"]).stdout);
+    let path = tree::root().join("docs/reference/settings.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let stale = page.lines().zip(printed.lines()).find(|(page, printed)| page != printed);
+    assert_eq!(stale, None, "run: egret config --reference > docs/reference/settings.md");
+    assert_eq!(page, printed);
 }
