@@ -1,6 +1,8 @@
 //! The embedded server: made once, started, adopted after a crash of Egret, restarted when it ends
 //! by itself, stopped with Egret.
 
+mod keep;
+
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
@@ -170,7 +172,7 @@ impl EmbeddedServer {
         self.shared.desired.send_replace(Desired::Running);
         self.shared.state.send_replace(State::Starting);
         let shared = self.shared.clone();
-        let task = tokio::spawn(async move { supervise(&shared).await });
+        let task = tokio::spawn(async move { keep::supervise(&shared).await });
         *self.task.lock().expect("no holder of this lock panics") = Some(task);
         let result = self.shared.await_settled().await;
         if result.is_err() {
@@ -438,73 +440,4 @@ pub fn check_port(port: u16) -> Result<(), PostgresError> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .map(|_| ())
         .map_err(|_| PostgresError::PortTaken { port })
-}
-
-/// Keeps the server as desired until it is asked to be over.
-async fn supervise(shared: &Shared) {
-    let mut desired = shared.desired.subscribe();
-    let mut restarts = Restarts::default();
-    let down = Condition::new("postgres_not_running", "postgres");
-    loop {
-        let wanted = *desired.borrow_and_update();
-        match wanted {
-            Desired::Over => break,
-            Desired::Stopped => {
-                shared.state.send_replace(State::Stopped);
-                if desired.changed().await.is_err() {
-                    break;
-                }
-                continue;
-            }
-            Desired::Running => {}
-        }
-        shared.state.send_if_modified(|state| {
-            let stopped = *state == State::Stopped;
-            if stopped {
-                *state = State::Starting;
-            }
-            stopped
-        });
-        let reason = match shared.launch().await {
-            Ok(postmaster) => {
-                shared.state.send_replace(State::Running);
-                down.recover("the embedded server is running again");
-                let data = shared.layout().data;
-                let interval = shared.config.write_back_interval.duration();
-                let write_back = WriteBack::start(&data, interval);
-                let asked = tokio::select! {
-                    biased;
-                    _ = desired.changed() => true,
-                    () = postmaster.exited() => false,
-                    never = shared.follow_sessions(&postmaster) => match never {},
-                };
-                // Nobody who stops or moves the server may find its files held or at work.
-                write_back.stop().await;
-                if asked {
-                    postmaster
-                        .stop(StopMode::Fast, shared.config.stop_timeout.duration())
-                        .await;
-                    continue;
-                }
-                end_orphans(&data).await;
-                format!(
-                    "it ended by itself: its log in {} may say why",
-                    data.join("log").display()
-                )
-            }
-            Err(error) => egret_base::error::chain(&error),
-        };
-        let decision = restarts.ended(shared.clock.now());
-        if down.begin(&reason) {
-            let (condition, subject) = ("postgres_not_running", "postgres");
-            let wait_ms = decision.wait.as_millis();
-            tracing::error!(condition, subject, %reason, wait_ms, "the embedded server is not running");
-        }
-        shared.state.send_replace(State::ended(&decision, reason));
-        tokio::select! {
-            _ = desired.changed() => {}
-            () = tokio::time::sleep(decision.wait) => {}
-        }
-    }
-    shared.state.send_replace(State::Stopped);
 }

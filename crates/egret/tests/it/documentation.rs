@@ -57,7 +57,13 @@ fn the_reference_of_settings_is_that_of_the_program() {
     let printed = text(&place.run(&["config", "--reference"]).stdout);
     let path = tree::root().join("docs/reference/settings.md");
     let page = std::fs::read_to_string(path).unwrap();
-    let stale = page.lines().zip(printed.lines()).find(|(page, printed)| page != printed);
-    assert_eq!(stale, None, "run: egret config --reference > docs/reference/settings.md");
+    let stale = page
+        .lines()
+        .zip(printed.lines())
+        .find(|(page, printed)| page != printed);
+    assert_eq!(
+        stale, None,
+        "run: egret config --reference > docs/reference/settings.md"
+    );
     assert_eq!(page, printed);
 }

@@ -64,7 +64,7 @@ impl Watch {
 
     fn watch() {
         loop {
-            std::thread::sleep(Duration::from_secs(1));
+            std::thread::park_timeout(Duration::from_secs(1));
             let running = RUNNING.lock().unwrap();
             let late = running.values().find(|(_, until)| *until < Instant::now());
             if let Some((name, _)) = late {
@@ -328,17 +328,10 @@ impl Server {
         }
     }
 
+    /// Waits for the end of its output, and of itself.
     fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            if Instant::now() > deadline {
-                self.give_up("does not end");
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        while self.line().is_some() {}
+        self.child.wait().unwrap()
     }
 
     /// Ends a program that hangs, and says where its threads are.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Client, Method};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::place::Place;
 
@@ -48,6 +49,7 @@ struct Callers {
     chains: AtomicU64,
     /// Acknowledgements so far.
     acknowledged: AtomicU64,
+    progress: Notify,
     seen: Mutex<Seen>,
 }
 
@@ -70,6 +72,7 @@ impl Callers {
 
     fn count(&self) {
         self.acknowledged.fetch_add(1, Ordering::AcqRel);
+        self.progress.notify_one();
     }
 
     /// Makes chains, of which every other one has keys that may lead to several partitions.
@@ -215,6 +218,7 @@ fn callers(place: &Place) -> Arc<Callers> {
         stopping: AtomicBool::new(false),
         chains: AtomicU64::new(0),
         acknowledged: AtomicU64::new(0),
+        progress: Notify::new(),
         seen: Mutex::default(),
     })
 }
@@ -257,7 +261,7 @@ async fn chains_delays_and_schedules_survive_kills() {
     for crash in 0..crashes {
         let enough = callers.acknowledged.load(Ordering::Acquire) + 150 + 117 * crash % 400;
         while callers.acknowledged.load(Ordering::Acquire) < enough {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            callers.progress.notified().await;
         }
         server.kill();
         server = place.start(&["serve"]);
