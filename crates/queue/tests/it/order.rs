@@ -225,21 +225,27 @@ async fn claims_take_the_highest_priority_of_all_partitions() {
     }
 }
 
+/// An engine with a queue `q` whose order holds strictly: however slow the machine is, no partition goes ahead
+/// of another.
+async fn strictly_ordered(partitions: u32) -> crate::home::Home {
+    let home = crate::home::Home::new(egret_queue::QueueConfig {
+        partitions,
+        priority_wait_max: egret_base::settings::Span::secs(3_600),
+        ..crate::home::config()
+    })
+    .await;
+    let settings = egret_queue::SettingsChange {
+        aging_ms: Some(0),
+        ..egret_queue::SettingsChange::default()
+    };
+    home.make("q", settings).await;
+    home
+}
+
 #[tokio::test]
 async fn workers_get_the_highest_priority_of_all_partitions() {
     for (partitions, credits) in [(1, 1), (2, 1), (4, 1), (4, 40)] {
-        let home = crate::home::Home::new(egret_queue::QueueConfig {
-            partitions,
-            // However slow the machine is, no partition goes ahead of another.
-            priority_wait_max: egret_base::settings::Span::secs(3_600),
-            ..crate::home::config()
-        })
-        .await;
-        let settings = egret_queue::SettingsChange {
-            aging_ms: Some(0),
-            ..egret_queue::SettingsChange::default()
-        };
-        home.make("q", settings).await;
+        let home = strictly_ordered(partitions).await;
         let mut priorities = std::collections::HashMap::new();
         for number in 0..40 {
             let priority = [0, 9, 3, 7][number % 4];
@@ -272,18 +278,7 @@ async fn batches_of_several_priorities_go_in_order_over_partitions() {
     let mut expected: Vec<u32> = priorities.concat();
     expected.sort_unstable_by_key(|priority| std::cmp::Reverse(*priority));
     for (partitions, credits) in [(2, 1), (2, 40), (3, 40)] {
-        let home = crate::home::Home::new(egret_queue::QueueConfig {
-            partitions,
-            // However slow the machine is, no partition goes ahead of another.
-            priority_wait_max: egret_base::settings::Span::secs(3_600),
-            ..crate::home::config()
-        })
-        .await;
-        let settings = egret_queue::SettingsChange {
-            aging_ms: Some(0),
-            ..egret_queue::SettingsChange::default()
-        };
-        home.make("q", settings).await;
+        let home = strictly_ordered(partitions).await;
         let mut known = std::collections::HashMap::new();
         for batch in priorities {
             let tasks = batch.map(|priority| egret_queue::NewTask {
