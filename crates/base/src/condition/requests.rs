@@ -10,7 +10,7 @@ use super::Condition;
 /// A fault that no request has run into for so long has ended.
 pub const QUIET_AFTER: Duration = Duration::from_secs(60);
 
-/// Subjects of one name that are told apart; further ones share a condition. Requests choose the subject.
+/// Subjects of one name that have a condition each; further ones share one, because requests choose the subject.
 const SUBJECTS_MAX: usize = 20;
 
 /// The subject that stands for those beyond [`SUBJECTS_MAX`].
@@ -18,10 +18,10 @@ const OTHERS: &str = "others";
 
 type Key = (&'static str, String);
 
-/// The faults that requests have run into lately.
-static LATELY: Mutex<BTreeMap<Key, Lately>> = Mutex::new(BTreeMap::new());
+/// The faults that requests have run into within [`QUIET_AFTER`].
+static RECENT: Mutex<BTreeMap<Key, Recent>> = Mutex::new(BTreeMap::new());
 
-struct Lately {
+struct Recent {
     condition: Condition,
     at: Instant,
     repetitions: u64,
@@ -45,14 +45,14 @@ pub fn occurs(name: &'static str, subject: &str, error: impl Display) -> bool {
 }
 
 fn occur_at(name: &'static str, subject: &str, error: impl Display, now: Instant) -> bool {
-    let mut lately = lately();
+    let mut recent = recent();
     let mut key = (name, subject.to_owned());
-    if !lately.contains_key(&key) && subjects(&lately, name) >= SUBJECTS_MAX {
+    if !recent.contains_key(&key) && subjects(&recent, name) >= SUBJECTS_MAX {
         key.1 = OTHERS.to_owned();
     }
-    let entry = lately
+    let entry = recent
         .entry(key)
-        .or_insert_with_key(|(name, subject)| Lately {
+        .or_insert_with_key(|(name, subject)| Recent {
             condition: Condition::new(name, subject.as_str()),
             at: now,
             repetitions: 0,
@@ -78,20 +78,20 @@ pub fn end_quiet() {
 
 fn take_quiet(now: Instant) -> Vec<(Key, u64)> {
     let is_quiet =
-        |_: &Key, entry: &mut Lately| now.saturating_duration_since(entry.at) >= QUIET_AFTER;
-    lately()
+        |_: &Key, entry: &mut Recent| now.saturating_duration_since(entry.at) >= QUIET_AFTER;
+    recent()
         .extract_if(.., is_quiet)
         .map(|(key, entry)| (key, entry.repetitions))
         .collect()
 }
 
-fn subjects(lately: &BTreeMap<Key, Lately>, name: &'static str) -> usize {
-    let of_name = lately.range((name, String::new())..);
+fn subjects(recent: &BTreeMap<Key, Recent>, name: &'static str) -> usize {
+    let of_name = recent.range((name, String::new())..);
     of_name.take_while(|((of, _), _)| *of == name).count()
 }
 
-fn lately() -> MutexGuard<'static, BTreeMap<Key, Lately>> {
-    LATELY.lock().unwrap_or_else(PoisonError::into_inner)
+fn recent() -> MutexGuard<'static, BTreeMap<Key, Recent>> {
+    RECENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
