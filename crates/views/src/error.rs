@@ -24,6 +24,16 @@ pub enum ViewsError {
         /// What to do.
         advice: String,
     },
+    /// The query calls code of a role that is not a superuser, in a view that another role refreshes.
+    #[error(
+        "{what} belongs to a role that is not a superuser, and this view is refreshed by another role: {advice}"
+    )]
+    UntrustedCode {
+        /// The function, and where it is called from.
+        what: String,
+        /// What to do.
+        advice: String,
+    },
     /// The server refuses the query.
     #[error("the query is refused by PostgreSQL: {}", said(.error))]
     Query {
@@ -277,6 +287,7 @@ impl ViewsError {
             Self::SourceGone { .. }
                 | Self::Refused(_)
                 | Self::Unsupported { .. }
+                | Self::UntrustedCode { .. }
                 | Self::FuseBlown { .. }
         )
     }
@@ -325,7 +336,9 @@ impl ViewsError {
 impl Coded for ViewsError {
     fn code(&self) -> &'static str {
         match self {
-            Self::Refused(_) | Self::Unsupported { .. } => "view_unsupported",
+            Self::Refused(_) | Self::Unsupported { .. } | Self::UntrustedCode { .. } => {
+                "view_unsupported"
+            }
             Self::Query { .. } => "view_query_refused",
             Self::Invalid { .. } => "invalid_request",
             Self::Drifted { .. } => "view_drifted",
@@ -357,6 +370,7 @@ impl Coded for ViewsError {
         match self {
             Self::Refused(_)
             | Self::Unsupported { .. }
+            | Self::UntrustedCode { .. }
             | Self::Query { .. }
             | Self::Invalid { .. } => Kind::Invalid,
             Self::Drifted { .. } => Kind::Internal,

@@ -144,7 +144,7 @@ fn problem(error: ViewsError) -> Problem {
                 .with_member("position", refusal.position)
                 .with_member("advice", Some(refusal.advice))
         }
-        ViewsError::Unsupported { what, advice } => {
+        ViewsError::Unsupported { what, advice } | ViewsError::UntrustedCode { what, advice } => {
             let (what, advice) = (what.clone(), advice.clone());
             Problem::from(error)
                 .with_member("construct", Some(what))

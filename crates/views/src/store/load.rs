@@ -34,24 +34,26 @@ pub struct Planned {
 }
 
 /// Refuses functions whose results change by themselves. In a view that is of another role than refreshes it, also those
-/// that are neither PostgreSQL's own nor of a role that may do everything: what they leave behind in the transaction, such as
-/// deferred triggers, would run with the rights of whoever refreshes.
+/// that are neither PostgreSQL's own nor owned by a superuser: what they leave behind in the transaction, such as deferred
+/// triggers, would run with the rights of the role that refreshes.
 ///
 /// # Errors
-/// [`ViewsError::Refused`], [`ViewsError::Unsupported`].
+/// [`ViewsError::Refused`], [`ViewsError::UntrustedCode`].
 pub fn check_functions(described: &Described, is_of_another: bool) -> Result<(), ViewsError> {
     let untrusted = described.functions.iter().find(|one| !one.is_trusted);
     if let (Some(function), true) = (untrusted, is_of_another) {
         let (schema, name) = (&function.schema, &function.name);
-        return Err(ViewsError::Unsupported {
-            what: format!("`{schema}.{name}`, which is of a role that may not do everything,"),
-            advice: "use PostgreSQL's own functions, or have a superuser own this one".to_owned(),
+        return Err(ViewsError::UntrustedCode {
+            what: format!("function `{schema}.{name}`"),
+            advice: "use PostgreSQL's own functions, or let a superuser own this one".to_owned(),
         });
     }
     if let (Some((table, function)), true) = (&described.untrusted_code, is_of_another) {
-        return Err(ViewsError::Unsupported {
-            what: format!("`{table}`, whose indexes, constraints or statistics call `{function}`,"),
-            advice: "have a superuser own that function".to_owned(),
+        return Err(ViewsError::UntrustedCode {
+            what: format!(
+                "function `{function}`, which indexes, constraints or statistics of `{table}` call,"
+            ),
+            advice: "let a superuser own that function".to_owned(),
         });
     }
     for function in &described.functions {
