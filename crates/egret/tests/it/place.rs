@@ -25,6 +25,11 @@ const READY: &str = "egret is ready";
 /// What it prints once it serves without the parts that have failed.
 const PARTLY: &str = "egret serves, but not all of it";
 
+/// How often a server is killed by a crash test: `EGRET_CRASHES` where it is set, `default` otherwise.
+pub fn crashes(default: u64) -> u64 {
+    std::env::var("EGRET_CRASHES").map_or(default, |text| text.parse().unwrap())
+}
+
 /// A place for one Egret: directory, ports, and who runs it.
 pub struct Place {
     /// Everything of it is below this.

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::place::Place;
+use crate::place::{Place, crashes};
 
 /// How often the server is killed where `EGRET_CRASHES` says nothing else.
 const CRASHES: u64 = 4;
@@ -225,7 +225,7 @@ fn callers(place: &Place) -> Arc<Callers> {
 
 #[tokio::test]
 async fn chains_delays_and_schedules_survive_kills() {
-    let crashes = std::env::var("EGRET_CRASHES").map_or(CRASHES, |text| text.parse().unwrap());
+    let crashes = crashes(CRASHES);
     let mut place = Place::new("queue-crash");
     place.variables = vec![
         ("EGRET_QUEUE_PARTITIONS", "3".to_owned()),

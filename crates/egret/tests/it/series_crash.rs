@@ -10,10 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use egret_series::wire::encode::{SeriesToWrite, append_series_v1};
 use egret_series::wire::{Sample, snappy};
 
-use crate::place::Place;
+use crate::place::{Place, crashes};
 use crate::series::{series, start};
 
-/// How often it is killed unless told otherwise.
+/// How often the server is killed where `EGRET_CRASHES` says nothing else.
 const CRASHES: u64 = 4;
 
 /// Connections that write.
@@ -137,7 +137,7 @@ fn check(place: &Place, writers: &[Writer]) {
 
 #[test]
 fn what_was_acknowledged_survives_kills_under_load_once() {
-    let crashes = std::env::var("EGRET_CRASHES").map_or(CRASHES, |text| text.parse().unwrap());
+    let crashes = crashes(CRASHES);
     let mut place = Place::new("series-crash");
     // Blocks are written, and merged, all the time.
     place.variables = vec![

@@ -1,10 +1,11 @@
 //! Egret and PostgreSQL are killed while views are kept fresh beside writers: nothing is lost, and nothing counted twice.
+//! `EGRET_CRASHES` sets how often.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::place::Place;
+use crate::place::{Place, crashes};
 
 const TABLES: &str = "CREATE TABLE orders (id int PRIMARY KEY, shop int, amount int);
     INSERT INTO orders SELECT i, i % 50, i % 97 FROM generate_series(1, 2000) AS i;
@@ -74,7 +75,7 @@ fn views_are_right_after_egret_was_killed_while_it_refreshed_them() {
                 round += 1;
             }
         });
-        for _ in 0..5 {
+        for _ in 0..crashes(5) {
             // Some refreshes have been done, and one may be under way.
             let refreshes = "SELECT count(*) FROM egret.view_refresh";
             let before = place.psql(&url, refreshes).unwrap();
@@ -99,7 +100,7 @@ fn views_are_right_after_postgresql_was_killed_while_they_were_refreshed() {
     let url = format!("postgres://egret:{password}@127.0.0.1:{port}/postgres");
     make(&place, &url);
     let mut round = 0;
-    for _ in 0..3 {
+    for _ in 0..crashes(3) {
         for _ in 0..20 {
             write(&place, &url, round).unwrap();
             round += 1;

@@ -1,4 +1,5 @@
 //! Egret and PostgreSQL are killed while documents are written: what was answered is there, and nothing is there in part.
+//! `EGRET_CRASHES` sets how often.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{COLLECTIONS, Door};
-use crate::place::Place;
+use crate::place::{Place, crashes};
 
 /// Clients at a time.
 const CLIENTS: u64 = 4;
@@ -93,7 +94,7 @@ fn check(door: &Door, all: &[Answered]) {
 }
 
 /// Writers beside somebody who does `harm` again and again.
-fn while_written(place: &Place, rounds: usize, mut harm: impl FnMut()) -> Vec<Answered> {
+fn while_written(place: &Place, rounds: u64, mut harm: impl FnMut()) -> Vec<Answered> {
     let collections: Value = serde_json::from_str(COLLECTIONS).unwrap();
     let door = Door::of(place);
     assert_eq!(door.post("collections", &collections).status, 200);
@@ -128,7 +129,7 @@ fn what_was_answered_is_there_after_egret_was_killed() {
     let mut place = Place::new("documents-kill");
     place.variables.push(("EGRET_POSTGRES_URL", external.url()));
     let mut server = Some(place.start(&["serve"]));
-    let all = while_written(&place, 4, || {
+    let all = while_written(&place, crashes(4), || {
         server.take().unwrap().kill();
         server = Some(place.start(&["serve"]));
     });
@@ -143,7 +144,7 @@ fn what_was_answered_is_there_after_postgresql_was_killed() {
     let password = std::fs::read_to_string(place.data_dir().join("superuser.password")).unwrap();
     let (password, port) = (password.trim(), place.ports[2]);
     let url = format!("postgres://egret:{password}@127.0.0.1:{port}/postgres");
-    let all = while_written(&place, 3, || {
+    let all = while_written(&place, crashes(3), || {
         let pid = place.psql(
             &url,
             "SELECT (regexp_split_to_array(pg_read_file('postmaster.pid'), E'\\n'))[1]",
