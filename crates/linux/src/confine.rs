@@ -49,6 +49,8 @@ pub struct PrivateUser {
     pub id: u32,
     /// Detached mounts, and where the child finds them instead of what is there for others.
     pub mounts: Vec<(OwnedFd, PathBuf)>,
+    /// A detached file system of the child's own to write to ([`mount::small_tmpfs`]), and where the child finds it.
+    pub scratch: Option<(OwnedFd, PathBuf)>,
 }
 
 /// Upper bounds of a child, see setrlimit(2).
@@ -96,12 +98,17 @@ impl Confinement {
         user: Option<PrivateUser>,
     ) -> io::Result<Self> {
         let shares_user = user.is_none();
+        let scratch = user.as_ref().and_then(|user| user.scratch.as_ref());
+        let ruleset = ruleset(reach, scratch.map(|(mount, _)| mount))?;
         let user = match user {
-            Some(user) => Some((user.id, PrivateRoot::new(reach, user.mounts)?)),
+            Some(user) => {
+                let mounts = user.mounts.into_iter().chain(user.scratch).collect();
+                Some((user.id, PrivateRoot::new(reach, mounts)?))
+            }
             None => None,
         };
         Ok(Self {
-            ruleset: ruleset(reach)?,
+            ruleset,
             filters: syscalls::filters(shares_user)?,
             limits,
             user,
@@ -228,7 +235,7 @@ fn check(result: i64) -> io::Result<()> {
 }
 
 /// The rules about files, TCP and signals; `None` where the kernel has no Landlock.
-fn ruleset(reach: &Reach) -> io::Result<Option<OwnedFd>> {
+fn ruleset(reach: &Reach, scratch: Option<&OwnedFd>) -> io::Result<Option<OwnedFd>> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let made = || -> Result<RulesetCreated, landlock::RulesetError> {
         let created = Ruleset::default()
@@ -240,14 +247,17 @@ fn ruleset(reach: &Reach) -> io::Result<Option<OwnedFd>> {
         Ok(created)
     };
     let mut rules = made().map_err(other)?;
+    let write = AccessFs::from_all(LANDLOCK) & !AccessFs::Execute;
+    if let Some(scratch) = scratch {
+        rules = rules
+            .add_rule(PathBeneath::new(scratch, write))
+            .map_err(other)?;
+    }
     let kinds = [
         (&reach.executable, read | AccessFs::Execute),
         (&reach.readable, read),
         (&reach.devices, AccessFs::ReadFile | AccessFs::WriteFile),
-        (
-            &reach.writable,
-            AccessFs::from_all(LANDLOCK) & !AccessFs::Execute,
-        ),
+        (&reach.writable, write),
     ];
     for (paths, access) in kinds {
         for path in paths {

@@ -5,10 +5,12 @@
 //! programs; seccomp leaves them no connection to anything. Where Egret is root each branch also has
 //! an operating-system user of its own, from a range of ids that no account has, and a root file
 //! system that holds nothing but these. Its files are shown to that user by an idmapped mount, so
-//! that nothing is changed on the disk.
+//! that nothing is changed on the disk. Socket and log of such a server are in a small file system in
+//! memory, which this process reaches through `/proc/PID/root`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +21,8 @@ use egret_linux::confine::{
     Confinement, LANDLOCK_SIGNALS, PrivateUser, ProcessLimits, Reach, has_processes,
     kill_processes_of, landlock_version, mount, user_of,
 };
+
+use rustix::thread::CapabilitySet;
 
 use crate::error::{PostgresError, io};
 use crate::owner::{Owner, own_user_name};
@@ -49,6 +53,10 @@ const ACCOUNTS: &str = "/etc/passwd";
 /// Devices without an effect on anything else.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 
+/// The file system in memory for a server's socket and log, in bytes and files.
+const SCRATCH_BYTES: u64 = 1 << 20;
+const SCRATCH_FILES: u64 = 64;
+
 /// Where ids in use are locked: one file for each, in a directory of root's.
 const CLAIMS: &str = "/run/egret-users";
 
@@ -76,6 +84,8 @@ pub struct Isolation {
     landlock: i32,
     /// Why servers have no user of their own; `None` when they do.
     shared_user: Option<String>,
+    /// Whether this process finds files of a server's root file system (CAP_SYS_PTRACE, see proc_pid_root(5)).
+    enters_roots: bool,
     limits: ProcessLimits,
     /// The only account that a server is shown: Egret's own.
     accounts: PathBuf,
@@ -138,6 +148,8 @@ impl Isolation {
         Ok(Self {
             landlock: landlock_version(),
             shared_user,
+            enters_roots: rustix::thread::capabilities(None)
+                .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE)),
             limits,
             accounts,
             stored,
@@ -211,23 +223,40 @@ impl Isolation {
         Some(self.users.leased(id, claim(id).ok().flatten()))
     }
 
-    /// Prepares what bounds a server.
+    /// A small file system in memory for the socket and the log of a server: what it writes there is bounded, and not
+    /// on the disk of Egret's own files. `None` where this process would not find the socket in it.
+    pub(crate) fn scratch(&self, lease: &UserLease) -> std::io::Result<Option<OwnedFd>> {
+        let made = self
+            .enters_roots
+            .then(|| mount::small_tmpfs(lease.id, SCRATCH_BYTES, SCRATCH_FILES));
+        made.transpose()
+    }
+
+    /// Prepares what bounds a server. `scratch` takes the place of `socket_dir`, where there is one.
     pub(crate) fn confine(
         &self,
         binaries: &Binaries,
         data: &Path,
         socket_dir: &Path,
         preload_libraries: &str,
-        lease: Option<&UserLease>,
+        user: Option<(&UserLease, Option<OwnedFd>)>,
     ) -> Result<Confinement, PostgresError> {
         let fail = io("confine the server of", data);
-        let user = match lease {
+        let lease = user.as_ref().map(|(lease, _)| *lease);
+        let mut writable = vec![data.to_owned()];
+        let user = match user {
             None => None,
-            Some(lease) => match self.private_user(lease, data) {
-                Ok(user) => Some(user),
+            Some((lease, scratch)) => match self.private_user(lease, data) {
+                Ok(user) => Some(PrivateUser {
+                    scratch: scratch.map(|mount| (mount, socket_dir.to_owned())),
+                    ..user
+                }),
                 Err(error) => return Err(fail(error)),
             },
         };
+        if user.as_ref().is_none_or(|user| user.scratch.is_none()) {
+            writable.push(socket_dir.to_owned());
+        }
         let accounts = match lease {
             Some(_) => vec![self.accounts.clone()],
             None => vec![ACCOUNTS.into(), "/etc/nsswitch.conf".into()],
@@ -241,7 +270,7 @@ impl Isolation {
                     .chain(directories_of(preload_libraries)),
             ),
             readable: present(SHARED_FILES.map(PathBuf::from).into_iter().chain(accounts)),
-            writable: vec![data.to_owned(), socket_dir.to_owned()],
+            writable,
             devices: present(DEVICES.map(PathBuf::from).into_iter()),
         };
         Confinement::new(&reach, self.limits, user).map_err(fail)
@@ -256,6 +285,7 @@ impl Isolation {
         Ok(PrivateUser {
             id: lease.id,
             mounts,
+            scratch: None,
         })
     }
 }
@@ -326,6 +356,7 @@ fn try_private_user(
     let user = PrivateUser {
         id,
         mounts: vec![(mount::with_owner(data, &mapping)?, data.to_owned())],
+        scratch: None,
     };
     let reach = Reach {
         executable: present(LIBRARIES.map(PathBuf::from).into_iter()),

@@ -33,6 +33,12 @@ pub use process::{in_directory, start_ticks};
 /// The longest path a unix socket can have, in bytes (`sun_path` of unix(7), less the zero).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
+/// Lines of a server's log that say why it did not start.
+const LOG_LINES: usize = 12;
+
+/// What stands for the lines of a log that cannot be read.
+const NO_LOG: &str = "it wrote no log";
+
 /// How a postmaster is to be started.
 #[derive(Clone, Debug)]
 pub struct Launch {
@@ -78,6 +84,8 @@ pub struct Postmaster {
     collects_log: bool,
     /// The user that it alone runs as; its last processes end with this.
     lease: Option<UserLease>,
+    /// What it prints, which may be found by no path after its end; `None` for one that was adopted.
+    log: Option<File>,
     /// Whether it ended by itself, which it does after the last of its children.
     ended_orderly: AtomicBool,
 }
@@ -99,16 +107,18 @@ impl Postmaster {
         let spawned = tokio::task::spawn_blocking(move || {
             let spawned = spawn::spawn(&owned, lease.as_ref());
             match (spawned, lease) {
-                (Ok(pid), lease) => Ok((pid, lease)),
+                (Ok(spawned), lease) => Ok((spawned, lease)),
                 (Err(error), lease) => {
                     lease.into_iter().for_each(UserLease::release);
                     Err(error)
                 }
             }
         });
-        let (pid, lease) = spawned.await.expect("starting a process does not panic")?;
+        let (spawned, lease) = spawned.await.expect("starting a process does not panic")?;
+        let pid = spawned.pid;
         let mut postmaster = Self::watch_process(pid, &launch.data)?;
         postmaster.lease = lease;
+        postmaster.log = Some(spawned.log);
         let off = |(name, value): &(String, String)| name == "logging_collector" && value == "off";
         postmaster.collects_log = !launch.settings.iter().any(off);
         if launch.nice != 0 {
@@ -180,6 +190,7 @@ impl Postmaster {
             pidfd,
             collects_log: true,
             lease: None,
+            log: None,
             ended_orderly: AtomicBool::new(false),
         })
     }
@@ -216,7 +227,10 @@ impl Postmaster {
             result = changed => result,
             () = self.exited() => Err(PostgresError::StartFailed {
                 data: self.data.clone(),
-                log: last_lines(log_file, 12),
+                log: match &self.log {
+                    Some(log) => last_lines_of(log, LOG_LINES),
+                    None => last_lines(log_file, LOG_LINES),
+                },
             }),
             () = tokio::time::sleep(timeout) => Err(PostgresError::StartTimeout {
                 data: self.data.clone(),
@@ -378,7 +392,9 @@ pub fn check_socket_path(directory: &Path, port: u16) -> Result<(), PostgresErro
 /// socket's directory belongs to this data directory alone.
 fn clear_stale_files(launch: &Launch) -> Result<(), PostgresError> {
     let data = &launch.data;
-    let socket = launch.socket_dir.join(format!(".s.PGSQL.{}", launch.port));
+    let socket = launch
+        .socket_dir
+        .join(crate::wire::socket_name(launch.port));
     let stale = [
         pidfile::path_in(data),
         socket.with_extension(format!("{}.lock", launch.port)),
@@ -439,15 +455,23 @@ async fn ended(process: &Readable) {
     }
 }
 
-/// The last `count` lines of a file, joined by `; `. Of a long one only the end is read, and a link
-/// is not followed: the directory may be another user's.
+/// The last `count` lines of a file, joined by `; `. A link is not followed: the directory may be another user's.
 pub(crate) fn last_lines(path: &Path, count: usize) -> String {
+    let mut options = File::options();
+    let opened = options
+        .read(true)
+        .custom_flags(crate::cluster::NO_FOLLOW)
+        .open(path);
+    match opened {
+        Ok(file) => last_lines_of(&file, count),
+        Err(_) => NO_LOG.to_owned(),
+    }
+}
+
+/// The last `count` lines of an open file, joined by `; `. Of a long one only the end is read.
+fn last_lines_of(mut file: &File, count: usize) -> String {
     const END_BYTES: u64 = 16 << 10;
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::options()
-            .read(true)
-            .custom_flags(crate::cluster::NO_FOLLOW)
-            .open(path)?;
+    let mut read = || -> std::io::Result<Vec<u8>> {
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES)))?;
         let mut bytes = Vec::new();
@@ -455,7 +479,7 @@ pub(crate) fn last_lines(path: &Path, count: usize) -> String {
         Ok(bytes)
     };
     let Ok(bytes) = read() else {
-        return "it wrote no log".to_owned();
+        return NO_LOG.to_owned();
     };
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text

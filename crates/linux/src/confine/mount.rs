@@ -1,6 +1,10 @@
 //! Detached mounts, and mounts on which files have another owner (idmapped mounts,
 //! mount_setattr(2)).
 
+use std::os::fd::AsFd;
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
 use super::*;
 
 /// A detached copy of the mount at `path`, with `path` as its root and without what is mounted below.
@@ -47,6 +51,52 @@ pub fn with_owner(path: &Path, mapping: &OwnedFd) -> io::Result<OwnedFd> {
     };
     set_attributes(&mount, libc::AT_EMPTY_PATH, &attributes)?;
     Ok(mount)
+}
+
+/// A detached copy of the mount at `path`, for writing, on which nothing is run as a program. It has the devices of the
+/// mount where `has_devices`.
+pub(super) fn detached_writable(path: &Path, has_devices: bool) -> io::Result<OwnedFd> {
+    let mount = detached(path)?;
+    let mut flags = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
+    if !has_devices {
+        flags |= libc::MOUNT_ATTR_NODEV;
+    }
+    set_attributes(&mount, libc::AT_EMPTY_PATH, &attributes(flags))?;
+    Ok(mount)
+}
+
+/// An empty file system in memory that holds at most `bytes` in at most `files` files, belongs to user and group `owner`,
+/// and is open to nobody else but root. Nothing on it is run as a program.
+///
+/// # Errors
+/// The kernel's; needs CAP_SYS_ADMIN.
+pub fn small_tmpfs(owner: u32, bytes: u64, files: u64) -> io::Result<OwnedFd> {
+    let (owner, bytes, files) = (owner.to_string(), bytes.to_string(), files.to_string());
+    let options = [
+        ("mode", "0700"),
+        ("uid", &owner),
+        ("gid", &owner),
+        ("size", &bytes),
+        ("nr_inodes", &files),
+    ];
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    tmpfs(&options, flags)
+}
+
+/// An empty detached file system in memory.
+pub(super) fn tmpfs(options: &[(&str, &str)], flags: MountAttrFlags) -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (name, value) in options {
+        rustix::mount::fsconfig_set_string(context.as_fd(), *name, *value)?;
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    Ok(rustix::mount::fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        flags,
+    )?)
 }
 
 /// Forbids writing, programs and devices on a detached mount.

@@ -10,14 +10,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
-};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags};
 
 use super::*;
 
 /// Room for directories and mount points, none of which holds data.
-const SIZE: &CStr = c"1m";
+const SIZE: &str = "1m";
 
 /// A root file system that has not been entered yet.
 pub(super) struct PrivateRoot {
@@ -35,6 +33,8 @@ enum View {
     Readonly,
     /// As it is, for reading and writing.
     Writable,
+    /// As it is, a device.
+    Device,
     /// By another mount.
     Replaced(OwnedFd),
 }
@@ -56,7 +56,8 @@ impl PrivateRoot {
             .first()
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
         let anchor = CString::new(std::fs::canonicalize(anchor)?.into_os_string().into_vec())?;
-        let tmpfs = new_tmpfs()?;
+        let options = [("mode", "0755"), ("size", SIZE)];
+        let tmpfs = mount::tmpfs(&options, MountAttrFlags::empty())?;
         let views = Views::new(reach, replacements)?;
         let mut mounts: Vec<(OwnedFd, CString)> = Vec::new();
         let mut shown: Vec<PathBuf> = Vec::new();
@@ -65,7 +66,8 @@ impl PrivateRoot {
             let mount = match view {
                 View::Readonly if is_inside => continue,
                 View::Readonly => mount::detached_readonly(&path)?,
-                View::Writable => mount::detached(&path)?,
+                View::Writable => mount::detached_writable(&path, false)?,
+                View::Device => mount::detached_writable(&path, true)?,
                 View::Replaced(mount) => mount,
             };
             let place = relative(&path)?;
@@ -118,8 +120,11 @@ impl Views {
         for path in reach.executable.iter().chain(&reach.readable) {
             views.add(path, View::Readonly)?;
         }
-        for path in reach.writable.iter().chain(&reach.devices) {
+        for path in &reach.writable {
             views.add(path, View::Writable)?;
+        }
+        for path in &reach.devices {
+            views.add(path, View::Device)?;
         }
         for (mount, path) in replacements {
             views.add(&path, View::Replaced(mount))?;
@@ -141,19 +146,6 @@ impl Views {
 
 fn relative(path: &Path) -> io::Result<&Path> {
     path.strip_prefix("/").map_err(other)
-}
-
-fn new_tmpfs() -> io::Result<OwnedFd> {
-    let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let context_fd = std::os::fd::AsFd::as_fd(&context);
-    rustix::mount::fsconfig_set_string(context_fd, c"mode", c"0755")?;
-    rustix::mount::fsconfig_set_string(context_fd, c"size", SIZE)?;
-    rustix::mount::fsconfig_create(context_fd)?;
-    Ok(rustix::mount::fsmount(
-        context_fd,
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::empty(),
-    )?)
 }
 
 /// Makes an empty directory or file at `place`, and the directories on the way to it.

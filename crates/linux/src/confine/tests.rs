@@ -88,6 +88,7 @@ fn a_process_with_a_root_of_its_own_holds_no_other_mount() {
     let user = PrivateUser {
         id: USER,
         mounts: vec![(shown, link.clone())],
+        scratch: None,
     };
     let mut reach = shell();
     reach.writable.push(link.clone());
@@ -136,4 +137,50 @@ fn a_process_with_a_root_of_its_own_holds_no_other_mount() {
     assert!(child.wait().expect("a child").success());
     let owner = std::fs::metadata(inside.join("file")).expect("what it wrote");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), stored.0);
+}
+
+#[test]
+fn a_file_system_in_memory_of_its_own_is_bounded_and_runs_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let inside = place.path().join("inside");
+    let scratch = place.path().join("scratch");
+    std::fs::create_dir(&inside).expect("a directory in it");
+    std::fs::create_dir(&scratch).expect("a directory in it");
+    let tmpfs = mount::small_tmpfs(USER, 64 << 10, 8).expect("a file system in memory");
+    let user = PrivateUser {
+        id: USER,
+        mounts: Vec::new(),
+        scratch: Some((tmpfs, scratch.clone())),
+    };
+    let mut reach = shell();
+    reach.writable.push(inside);
+    let script = format!(
+        "cd {} && echo 'exit 0' > program && chmod 700 program && ! ./program && echo x > file \
+            && ! head -c 1000000 /dev/zero > more && test $(stat -c %s more) -lt 65536 && cat",
+        scratch.display()
+    );
+    let mut command = Command::new("/bin/sh");
+    command
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    Confinement::new(&reach, LIMITS, Some(user))
+        .expect("a root of its own")
+        .apply(&mut command);
+    let mut child = command.spawn().expect("the shell is within reach");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    io::Write::write_all(&mut stdin, b"x").expect("a shell that reads");
+    let mut echo = [0];
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    io::Read::read_exact(stdout, &mut echo).expect("the script went well");
+    // From outside it is found through the process, and nowhere else.
+    let seen = format!("/proc/{}/root{}/file", child.id(), scratch.display());
+    assert_eq!(std::fs::read_to_string(seen).expect("its file"), "x\n");
+    assert!(!scratch.join("file").exists());
+    drop(stdin);
+    assert!(child.wait().expect("a child").success());
 }

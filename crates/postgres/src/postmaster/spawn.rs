@@ -1,10 +1,13 @@
 //! Starting the process of a postmaster: its arguments, its user, and what confines it.
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
 use super::Launch;
@@ -23,19 +26,20 @@ fn own_places(data: &Path) -> Vec<String> {
     .concat()
 }
 
-pub(super) fn spawn(launch: &Launch, lease: Option<&UserLease>) -> Result<Pid, PostgresError> {
-    if let Some(lease) = lease {
-        // The data directory is shown to this user as its own; the socket's directory is made its own.
-        let user = Owner::without_account(lease.id());
-        crate::cluster::private_directory(&launch.socket_dir, &user)?;
-    }
-    let log = File::options()
-        .create(true)
-        .append(true)
-        .custom_flags(crate::cluster::NO_FOLLOW)
-        .open(&launch.log_file)
-        .map_err(io("open", &launch.log_file))?;
-    let log_error = log.try_clone().map_err(io("open", &launch.log_file))?;
+/// A process that has been started.
+pub(super) struct Spawned {
+    /// Its id.
+    pub pid: Pid,
+    /// What it prints, to be read.
+    pub log: File,
+}
+
+pub(super) fn spawn(launch: &Launch, lease: Option<&UserLease>) -> Result<Spawned, PostgresError> {
+    let scratch = scratch(launch, lease)?;
+    let log = open_log(launch, scratch.as_ref()).map_err(io("open", &launch.log_file))?;
+    let copy = || log.try_clone().map_err(io("open", &launch.log_file));
+    let (output, errors) = (copy()?, copy()?);
+    let has_scratch = scratch.is_some();
     let program = launch.binaries.program("postgres");
     let mut command = Command::new(&program);
     command
@@ -54,8 +58,8 @@ pub(super) fn spawn(launch: &Launch, lease: Option<&UserLease>) -> Result<Pid, P
         .env("LD_ORIGIN_PATH", &launch.binaries.directory)
         .current_dir("/")
         .stdin(Stdio::null())
-        .stdout(log)
-        .stderr(log_error);
+        .stdout(output)
+        .stderr(errors);
     for (name, value) in &launch.settings {
         command.arg("-c").arg(format!("{name}={value}"));
     }
@@ -74,12 +78,71 @@ pub(super) fn spawn(launch: &Launch, lease: Option<&UserLease>) -> Result<Pid, P
                 &launch.data,
                 &launch.socket_dir,
                 libraries.map_or("", |(_, value)| value.as_str()),
-                lease,
+                lease.map(|lease| (lease, scratch)),
             )?;
             confinement.apply(&mut command);
         }
     }
-    let child = command.spawn().map_err(io("run", &program))?;
+    let mut child = command.spawn().map_err(io("run", &program))?;
     let pid = i32::try_from(child.id()).expect("a Linux pid is at most 2^22");
-    Ok(Pid::from_raw(pid).expect("a child's pid is positive"))
+    if has_scratch && let Err(error) = link_scratch(launch, pid) {
+        // No session would reach the server. One that has ended already is what this is for.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(error);
+    }
+    let pid = Pid::from_raw(pid).expect("a child's pid is positive");
+    Ok(Spawned { pid, log })
+}
+
+/// The file system in memory for the socket of a server with a user of its own. Where it has none, the directory of the
+/// socket is made that user's.
+fn scratch(launch: &Launch, lease: Option<&UserLease>) -> Result<Option<OwnedFd>, PostgresError> {
+    let (Some(lease), Some(isolation)) = (lease, &launch.isolation) else {
+        return Ok(None);
+    };
+    let made = isolation.scratch(lease);
+    let scratch = made.map_err(io("make a file system for", &launch.socket_dir))?;
+    if scratch.is_none() {
+        let user = Owner::without_account(lease.id());
+        crate::cluster::private_directory(&launch.socket_dir, &user)?;
+    }
+    Ok(scratch)
+}
+
+fn open_log(launch: &Launch, scratch: Option<&OwnedFd>) -> std::io::Result<File> {
+    let Some(scratch) = scratch else {
+        return File::options()
+            .create(true)
+            .append(true)
+            .read(true)
+            .mode(0o600)
+            .custom_flags(crate::cluster::NO_FOLLOW)
+            .open(&launch.log_file);
+    };
+    let flags = OFlags::CREATE | OFlags::APPEND | OFlags::RDWR | OFlags::CLOEXEC;
+    let name = launch.log_file.file_name().unwrap_or_default();
+    let opened = rustix::fs::openat(scratch, name, flags, Mode::RUSR | Mode::WUSR)?;
+    Ok(opened.into())
+}
+
+/// Has the names in the directory of the socket lead to what the server `pid` has mounted there for itself.
+fn link_scratch(launch: &Launch, pid: i32) -> Result<(), PostgresError> {
+    let directory = &launch.socket_dir;
+    let link = || -> std::io::Result<()> {
+        let mounted = std::fs::canonicalize(directory)?;
+        let inside = mounted.strip_prefix("/").map_err(std::io::Error::other)?;
+        let inside = Path::new("/proc").join(format!("{pid}/root")).join(inside);
+        let socket = crate::wire::socket_name(launch.port);
+        let log = launch.log_file.file_name().unwrap_or_default();
+        for name in [OsStr::new(&socket), log] {
+            let path = directory.join(name);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => symlink(inside.join(name), path)?,
+            }
+        }
+        Ok(())
+    };
+    link().map_err(io("make links in", directory))
 }

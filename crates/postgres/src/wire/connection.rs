@@ -32,7 +32,12 @@ pub(super) struct Connection {
 
 /// The socket of the server that listens on `port` in `socket_dir`.
 pub(super) fn socket_path(socket_dir: &Path, port: u16) -> PathBuf {
-    socket_dir.join(format!(".s.PGSQL.{port}"))
+    socket_dir.join(socket_name(port))
+}
+
+/// The name of the socket of the server that listens on `port`.
+pub(crate) fn socket_name(port: u16) -> String {
+    format!(".s.PGSQL.{port}")
 }
 
 impl Connection {
