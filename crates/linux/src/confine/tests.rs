@@ -184,3 +184,36 @@ fn a_file_system_in_memory_of_its_own_is_bounded_and_runs_nothing() {
     drop(stdin);
     assert!(child.wait().expect("a child").success());
 }
+
+#[test]
+fn system_calls_that_are_newer_than_the_filters_do_not_exist() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = std::ffi::CString::new(place.path().as_os_str().as_encoded_bytes().to_vec());
+    let path = path.expect("a path without zero");
+    // fchmodat2, setxattrat, removexattrat, file_setattr; and fchmodat of the x32 interface.
+    for number in [452, 463, 466, 469, 0x4000_0000 | libc::SYS_fchmodat] {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "true"]);
+        Confinement::new(&shell(), LIMITS, None)
+            .expect("a confinement")
+            .apply(&mut command);
+        let path = path.clone();
+        #[expect(unsafe_code, reason = "pre_exec is the only way to act in the child")]
+        // SAFETY: the closure runs in the forked child before exec and makes one bare system call, whose path is a
+        // null-terminated string that lives as long as the closure.
+        unsafe {
+            command.pre_exec(move || {
+                let done = libc::syscall(number, libc::AT_FDCWD, path.as_ptr(), 0, 0, 0, 0);
+                let error = io::Error::last_os_error();
+                match (done, error.raw_os_error()) {
+                    (-1, Some(libc::ENOSYS)) => Ok(()),
+                    _ => Err(io::Error::from_raw_os_error(libc::EEXIST)),
+                }
+            });
+        }
+        let status = command.status();
+        assert!(status.expect("it does not exist").success(), "{number}");
+    }
+    let mode = std::fs::metadata(place.path()).expect("a directory");
+    assert_ne!(std::os::unix::fs::MetadataExt::mode(&mode) & 0o700, 0);
+}
