@@ -55,6 +55,16 @@ pub enum BranchesError {
         /// Their names.
         children: String,
     },
+    /// It has descendants that the caller has no right to.
+    #[error(
+        "branch `{name}` has {count} descendants that the scopes of this token do not cover: use a token that covers all of them"
+    )]
+    ChildrenBeyondScopes {
+        /// The name.
+        name: String,
+        /// How many.
+        count: usize,
+    },
     /// The template was taken of the branch itself or of one that descends from it.
     #[error(
         "template {template} was taken of `{origin}`, which is `{name}` or descends from it: a branch cannot become its own descendant; create a new branch with --from template:{template} instead"
@@ -163,6 +173,7 @@ impl Coded for BranchesError {
             BranchesError::Invalid { .. } => "invalid_request",
             BranchesError::Protected { .. } => "branch_protected",
             BranchesError::HasChildren { .. } => "branch_has_children",
+            BranchesError::ChildrenBeyondScopes { .. } => "branch_children_beyond_scopes",
             BranchesError::Cycle { .. } => "branch_cycle",
             BranchesError::WrongState { .. } => "branch_wrong_state",
             BranchesError::Expired { .. } => "branch_expired",
@@ -195,6 +206,7 @@ impl Coded for BranchesError {
             | BranchesError::Source { .. }
             | BranchesError::Isolation { .. }
             | BranchesError::Volume { .. } => Kind::Conflict,
+            BranchesError::ChildrenBeyondScopes { .. } => Kind::Denied,
             BranchesError::Limit(limit) => limit.kind(),
             BranchesError::TemplatesFull { .. } => Kind::LimitReached,
             BranchesError::VolumeFull { .. } | BranchesError::Stopping => Kind::Unavailable,

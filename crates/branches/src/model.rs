@@ -257,6 +257,10 @@ pub struct Template {
     /// What it lost of its origin; `None` while that is not known, as of templates of earlier versions.
     #[serde(default)]
     pub losses: Option<Vec<Loss>>,
+    /// Whether a superuser has worked on its origin: what that user left there, such as other superusers, cannot be
+    /// found for certain, so that all its copies are a superuser's too.
+    #[serde(default)]
+    pub superuser: bool,
 }
 
 impl Template {

@@ -28,23 +28,38 @@ pub enum Children {
 }
 
 impl Branches {
-    /// Destroys a branch: acknowledged at once, files deleted behind. The name is free at once.
+    /// Destroys a branch: acknowledged at once, files deleted behind. The name is free at once. `covers` says which of
+    /// its descendants the caller has a right to; others are neither destroyed nor named.
     ///
     /// # Errors
-    /// [`BranchesError`] when it is protected or has children that are not to go with it.
+    /// [`BranchesError`] when it is protected or has children that are not to go with it or that the caller has no right
+    /// to.
     pub async fn destroy(
         &self,
         tenant: &str,
         name: &BranchName,
         children: Children,
+        covers: impl Fn(&BranchName) -> bool,
     ) -> Result<Branch, BranchesError> {
         let branch = self.inner.find(tenant, name)?;
         let family = self.inner.descendants(&branch)?;
+        let (known, beyond): (Vec<&Branch>, Vec<&Branch>) =
+            family.iter().partition(|child| covers(&child.name));
         if let (Children::Refuse, Some(_)) = (children, family.first()) {
-            let names: Vec<&str> = family.iter().map(|child| child.name.as_str()).collect();
+            let names = known.iter().map(|child| child.name.to_string());
+            let others = format!("{} beyond your scopes", beyond.len());
+            let children: Vec<String> = names
+                .chain((!beyond.is_empty()).then_some(others))
+                .collect();
             return Err(BranchesError::HasChildren {
                 name: name.to_string(),
-                children: names.join(", "),
+                children: children.join(", "),
+            });
+        }
+        if !beyond.is_empty() {
+            return Err(BranchesError::ChildrenBeyondScopes {
+                name: name.to_string(),
+                count: beyond.len(),
             });
         }
         for one in family.iter().chain([&branch]) {
@@ -317,6 +332,8 @@ impl Inner {
         if let Some(id) = to {
             let template = self.template(id, &branch.tenant)?;
             self.check_lineage(&branch, &template)?;
+            self.check_superuser(template.superuser)?;
+            branch.superuser |= template.superuser;
             branch.template = template.id;
             if let Some(receipt) = &mut branch.receipt {
                 receipt.template = template.id;

@@ -98,7 +98,7 @@ impl Inner {
         if let Some(existing) = self.existing(&asked).await? {
             return Ok(Created::Existing(existing));
         }
-        self.check_superuser(&asked)?;
+        self.check_superuser(asked.superuser)?;
         let passwords = if asked.role_passwords {
             self.read_role_passwords().await?
         } else {
@@ -106,6 +106,7 @@ impl Inner {
         };
         self.check_count(&asked.tenant)?;
         let template = self.template_for(&asked).await?;
+        self.check_superuser(template.superuser)?;
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;
         self.template(template.id, &asked.tenant)?;
@@ -167,7 +168,7 @@ impl Inner {
             from: asked.from.clone(),
             preset: asked.preset,
             durable: request::durable(asked),
-            superuser: asked.superuser,
+            superuser: asked.superuser || template.superuser,
             role_passwords: asked.role_passwords,
             protected: asked.protected,
             settings: asked.settings.clone(),
@@ -230,9 +231,9 @@ impl Inner {
     }
 
     /// Refuses a superuser where the operating system would not bound what it does.
-    fn check_superuser(&self, asked: &NewBranch) -> Result<(), BranchesError> {
+    pub(super) fn check_superuser(&self, superuser: bool) -> Result<(), BranchesError> {
         let isolation = &self.started()?.isolation;
-        if !asked.superuser || isolation.bounds_superusers() {
+        if !superuser || isolation.bounds_superusers() {
             return Ok(());
         }
         Err(BranchesError::Isolation {

@@ -183,6 +183,7 @@ impl Inner {
             preload_libraries: preset::without_schedulers(&facts.preload_libraries),
             phases: Vec::new(),
             losses: None,
+            superuser: parent.is_some_and(|branch| branch.superuser),
         };
         self.steps.before("template.intent");
         started.registry.put_template(&template)?;
@@ -313,9 +314,6 @@ impl Inner {
         let databases = source::all_databases(&client).await?;
         if template.origin_branch.is_none() {
             prepare::roles(&client).await?;
-        } else {
-            // A branch's superuser is asked for with each branch, and not handed down.
-            prepare::revoke_superuser(&client).await?;
         }
         for (database, open) in databases {
             if !open {

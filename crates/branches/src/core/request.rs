@@ -120,7 +120,10 @@ pub fn same(existing: &Branch, request: &NewBranch) -> Result<(), BranchesError>
         "preset"
     } else if existing.durable != durable(request) {
         "durability"
-    } else if existing.superuser != request.superuser {
+    } else if request.superuser != existing.superuser
+        && (request.superuser || request.from == From::NewestTemplate)
+    {
+        // A copy of a superuser's branch is one without being asked for as such.
         "rights"
     } else if existing.role_passwords != request.role_passwords {
         "passwords"

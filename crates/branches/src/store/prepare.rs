@@ -150,18 +150,6 @@ pub async fn grant_superuser(client: &Client) -> Result<(), PostgresError> {
         .map_err(server("make the branch role a superuser"))
 }
 
-/// Takes that right from the branch role of a copied branch. Whatever else its user made there stays.
-///
-/// # Errors
-/// The server's.
-pub async fn revoke_superuser(client: &Client) -> Result<(), PostgresError> {
-    let sql = format!("ALTER ROLE {ROLE} NOSUPERUSER");
-    client
-        .batch_execute(&sql)
-        .await
-        .map_err(server("take superuser from the branch role"))
-}
-
 /// In one database: drops subscriptions and foreign passwords, and hands the superuser's objects
 /// to the branch role (REASSIGN OWNED refuses those of the bootstrap superuser).
 ///

@@ -39,6 +39,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "role_passwords",
         sql: include_str!("sql/registry_role_passwords.sql"),
     },
+    Migration {
+        name: "template_superuser",
+        sql: include_str!("sql/registry_template_superuser.sql"),
+    },
 ];
 
 /// The tables of this engine in `state.db`.

@@ -124,3 +124,42 @@ async fn a_superuser_of_a_branch_reaches_nothing_outside_of_it() {
     egret.assert_consistent().await;
     egret.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_superuser_of_a_branch_writes_nothing_to_the_disk_of_egret() {
+    let home = Home::new("scratch");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let one = egret.branch("one").await;
+    let hostile = superuser(&home, &one).await;
+    let sql =
+        "SELECT current_setting('unix_socket_directories'), current_setting('data_directory'),
+        (SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR') || '/plpgsql.so'";
+    let row = hostile.query_one(sql, &[]).await.unwrap();
+    let (sockets, data, library): (String, String, String) = (row.get(0), row.get(1), row.get(2));
+    let fill = format!(
+        "COPY (SELECT repeat('x', 1000) FROM generate_series(1, 100000)) TO '{sockets}/fill'"
+    );
+    let full = hostile.batch_execute(&fill).await.unwrap_err();
+    assert!(full.to_string().contains("No space left"), "{full}");
+    assert!(!std::path::Path::new(&sockets).join("fill").exists());
+    // A library that loads from where PostgreSQL has it does not from where the branch may write.
+    hostile
+        .batch_execute(&format!(
+            "LOAD '{library}'; COPY (SELECT) TO '{sockets}/fill'"
+        ))
+        .await
+        .unwrap();
+    for directory in [&sockets, &data] {
+        let export = format!(
+            "SELECT lo_export(lo_from_bytea(0, pg_read_binary_file('{library}')), '{directory}/copy.so')"
+        );
+        hostile.batch_execute(&export).await.unwrap();
+        let load = format!("LOAD '{directory}/copy.so'");
+        let refused = hostile.batch_execute(&load).await.unwrap_err();
+        let refused = refused.as_db_error().unwrap().message().to_owned();
+        assert!(refused.contains("failed to map segment"), "{refused}");
+    }
+    egret.assert_consistent().await;
+    egret.stop().await;
+}

@@ -68,7 +68,7 @@ async fn play(egret: &Egret, scene: &str, pid_note: &Path) {
         "destroy" => {
             egret.branch("new").await;
             branches
-                .destroy(DEFAULT_TENANT, &name("new"), Children::Refuse)
+                .destroy(DEFAULT_TENANT, &name("new"), Children::Refuse, |_| true)
                 .await
                 .unwrap();
             egret.assert_consistent().await;

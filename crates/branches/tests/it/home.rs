@@ -335,7 +335,7 @@ impl Egret {
     pub async fn destroy(&self, branch: &str) {
         let destroyed = self
             .branches
-            .destroy(DEFAULT_TENANT, &name(branch), Children::Refuse)
+            .destroy(DEFAULT_TENANT, &name(branch), Children::Refuse, |_| true)
             .await;
         destroyed.unwrap();
     }

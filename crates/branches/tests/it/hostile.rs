@@ -157,9 +157,49 @@ async fn no_reset_makes_a_branch_its_own_descendant() {
     up.await.unwrap();
     egret
         .branches
-        .destroy(DEFAULT_TENANT, &name("first"), Children::Destroy)
+        .destroy(DEFAULT_TENANT, &name("first"), Children::Destroy, |_| true)
         .await
         .unwrap();
     egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+/// A role without rights that owns a table whose casts and indexes call a function of its own.
+const OWNER_OF_TRAPS: &str = "CREATE ROLE mallory;
+    CREATE SCHEMA mallory AUTHORIZATION mallory;
+    SET ROLE mallory;
+    CREATE FUNCTION mallory.rise() RETURNS text LANGUAGE plpgsql IMMUTABLE AS
+        $$ BEGIN EXECUTE 'ALTER ROLE mallory SUPERUSER'; RETURN 'x'; EXCEPTION WHEN OTHERS THEN RETURN 'y'; END $$;
+    CREATE TABLE mallory.t (id int, g text GENERATED ALWAYS AS (mallory.rise()) STORED);
+    INSERT INTO mallory.t VALUES (1);
+    CREATE FUNCTION mallory.spelled(mallory.t) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT mallory.rise()';
+    CREATE CAST (mallory.t AS text) WITH FUNCTION mallory.spelled(mallory.t);
+    CREATE INDEX ON mallory.t ((mallory.rise()));
+    CREATE INDEX ON mallory.t (id) WHERE mallory.rise() = 'x';
+    ALTER TABLE mallory.t ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY p ON mallory.t USING (mallory.rise() = 'x');
+    RESET ROLE";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proof_runs_no_code_of_those_who_own_tables_of_the_source() {
+    let home = Home::new("proof");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let source = egret.source("app").await;
+    source.batch_execute(OWNER_OF_TRAPS).await.unwrap();
+    egret.branch("one").await;
+    let proof = egret
+        .branches
+        .verify(DEFAULT_TENANT, &name("one"), "app")
+        .await
+        .unwrap();
+    assert!(proof.tables_checked >= 2, "{proof:?}");
+    let sql = "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = 'mallory'";
+    let row = source.query_one(sql, &[]).await.unwrap();
+    assert!(!row.get::<_, bool>(0));
+    // What the owner has laid works where a superuser walks into it.
+    source.query("SELECT * FROM mallory.t", &[]).await.unwrap();
+    let row = source.query_one(sql, &[]).await.unwrap();
+    assert!(row.get::<_, bool>(0));
     egret.stop().await;
 }

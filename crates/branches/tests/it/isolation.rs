@@ -411,7 +411,7 @@ async fn what_a_tenant_taught_the_pool_no_other_tenant_sees() {
     }
     let destroyed = egret
         .branches
-        .destroy("acme", &theirs.name, Children::Refuse);
+        .destroy("acme", &theirs.name, Children::Refuse, |_| true);
     destroyed.await.unwrap();
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;

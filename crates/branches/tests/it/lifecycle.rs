@@ -161,7 +161,7 @@ async fn a_branch_of_a_branch_has_its_state_and_outlives_nothing() {
 
     let refused = egret
         .branches
-        .destroy(DEFAULT_TENANT, &name("parent"), Children::Refuse)
+        .destroy(DEFAULT_TENANT, &name("parent"), Children::Refuse, |_| true)
         .await;
     assert_eq!(refused.unwrap_err().code(), "branch_has_children");
     egret
@@ -179,7 +179,7 @@ async fn a_branch_of_a_branch_has_its_state_and_outlives_nothing() {
     );
     egret
         .branches
-        .destroy(DEFAULT_TENANT, &name("parent"), Children::Destroy)
+        .destroy(DEFAULT_TENANT, &name("parent"), Children::Destroy, |_| true)
         .await
         .unwrap();
     egret.assert_consistent().await;
@@ -275,7 +275,7 @@ async fn protect_and_expire() {
     };
     branches.change(DEFAULT_TENANT, &one, &protect).unwrap();
     let refused = branches
-        .destroy(DEFAULT_TENANT, &one, Children::Refuse)
+        .destroy(DEFAULT_TENANT, &one, Children::Refuse, |_| true)
         .await
         .unwrap_err();
     assert_eq!(refused.code(), "branch_protected");
@@ -356,12 +356,12 @@ async fn destroy_does_not_wait_for_sessions_and_happens_once() {
         }
         egret
             .branches
-            .destroy(DEFAULT_TENANT, &name("one"), Children::Refuse)
+            .destroy(DEFAULT_TENANT, &name("one"), Children::Refuse, |_| true)
             .await
             .unwrap();
         let again = egret
             .branches
-            .destroy(DEFAULT_TENANT, &name("one"), Children::Refuse)
+            .destroy(DEFAULT_TENANT, &name("one"), Children::Refuse, |_| true)
             .await;
         assert_eq!(again.unwrap_err().code(), "branch_not_found");
     };

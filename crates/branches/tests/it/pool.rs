@@ -281,7 +281,7 @@ async fn of_equal_names_one_takes_a_branch_out() {
     assert_ne!(theirs.id, ids[0]);
     egret
         .branches
-        .destroy("acme", &name("race"), Children::Refuse)
+        .destroy("acme", &name("race"), Children::Refuse, |_| true)
         .await
         .unwrap();
     home.assert_nothing_leaks(&egret).await;

@@ -45,15 +45,25 @@ async fn a_superuser_on_request_installs_any_extension_and_reaches_nothing_outsi
     ] {
         egret.ask("one", sql).await.unwrap_err();
     }
-    // It is asked for with each branch: neither neighbours nor children have it.
+    // Neighbours do not have it. A child does, and says so: role `admin` is there as well.
     egret.branch("plain").await;
     assert!(!is_superuser(&egret, "plain").await);
     let child = NewBranch {
         from: From::Branch(name("one")),
         ..NewBranch::named(name("child"))
     };
-    branches.create(child).await.unwrap();
-    assert!(!is_superuser(&egret, "child").await);
+    for _ in 0..2 {
+        let made = branches.create(child.clone()).await.unwrap().into_branch();
+        assert!(made.superuser);
+    }
+    assert!(is_superuser(&egret, "child").await);
+    let child = branches.show(DEFAULT_TENANT, &name("child")).await.unwrap();
+    branches
+        .reset(DEFAULT_TENANT, &name("plain"), Some(child.branch.template))
+        .await
+        .unwrap();
+    let plain = branches.show(DEFAULT_TENANT, &name("plain")).await.unwrap();
+    assert!(plain.branch.superuser);
     let other = branches.create(NewBranch::named(name("one"))).await;
     assert_eq!(other.unwrap_err().code(), "branch_name_taken");
     // A reset gives new files, and the right again.

@@ -218,6 +218,8 @@ struct Destruction {
     params(("name" = String, Path, description = "Its name."), Destruction),
     responses(
         (status = 202, description = "It is destroyed.", body = Branch),
+        (status = 403, description = "It has descendants that the scopes of the token do not cover.",
+            body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No branch has this name.", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "It is protected or has children.", body = Problem,
@@ -235,8 +237,13 @@ async fn destroy_branch(
         Children::Refuse
     };
     let (engine, tenant) = (branches.clone(), caller.tenant().to_owned());
+    let reach = caller.reach(AREA, &["write"]);
     // A family is destroyed as a whole, even if the caller leaves.
-    let branch = finished(async move { engine.destroy(&tenant, &name, children).await }).await?;
+    let destroyed = finished(async move {
+        let covers = |child: &BranchName| reach.covers(child.as_str());
+        engine.destroy(&tenant, &name, children, covers).await
+    });
+    let branch = destroyed.await?;
     let view = branches.view(branch);
     Ok((StatusCode::ACCEPTED, Json(view.into())))
 }

@@ -30,6 +30,7 @@ fn template(number: u8, origin: Option<BranchId>, taken_s: i64) -> Template {
         preload_libraries: String::new(),
         phases: vec![],
         losses: None,
+        superuser: false,
     }
 }
 

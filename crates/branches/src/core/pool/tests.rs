@@ -166,6 +166,7 @@ impl World {
             preload_libraries: String::new(),
             phases: vec![],
             losses: None,
+            superuser: false,
         });
     }
 

@@ -24,6 +24,7 @@ fn template(number: u8, state: TemplateState) -> Template {
         preload_libraries: String::new(),
         phases: vec![],
         losses: None,
+        superuser: false,
     }
 }
 

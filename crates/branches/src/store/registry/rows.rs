@@ -114,6 +114,7 @@ pub(super) fn put_template(connection: &Connection, template: &Template) -> Answ
             template.preload_libraries,
             json(&template.phases),
             template.losses.as_ref().map(json),
+            template.superuser,
         ])?;
     Ok(())
 }
@@ -264,5 +265,6 @@ fn template_from(row: &Row<'_>) -> rusqlite::Result<Template> {
         preload_libraries: row.get("preload_libraries")?,
         phases: from_json(row, "phases")?,
         losses: losses.map(|text| parse_json(&text, "losses")).transpose()?,
+        superuser: row.get("superuser")?,
     })
 }

@@ -182,3 +182,33 @@ async fn tenants_do_not_see_each_others_branches() {
     }
     rig.assert_calm();
 }
+
+#[tokio::test]
+async fn a_scope_of_one_branch_destroys_no_other() {
+    let rig = shared();
+    rig.make("stem").await;
+    let admin = rig.token("default", &["branches:*"]);
+    let leaf = json!({"name": "leaf", "from": "branch:stem"});
+    let made = rig.with_token(&admin, Method::POST, "/v1/branches");
+    assert_eq!(made.json(&leaf).send().await.unwrap().status(), 201);
+    let narrow = rig.token("default", &["branches/stem:write"]);
+    let destroy = |token: &str, query: &str| {
+        let path = format!("/v1/branches/stem{query}");
+        rig.with_token(token, Method::DELETE, &path).send()
+    };
+    let refused = destroy(&narrow, "?children=true").await.unwrap();
+    let refused = problem(refused, 403, "branch_children_beyond_scopes").await;
+    assert!(
+        !refused["detail"].as_str().unwrap().contains("leaf"),
+        "{refused}"
+    );
+    let refused = destroy(&narrow, "").await.unwrap();
+    let refused = problem(refused, 409, "branch_has_children").await;
+    assert!(
+        !refused["detail"].as_str().unwrap().contains("leaf"),
+        "{refused}"
+    );
+    let both = rig.token("default", &["branches/stem:write", "branches/leaf:write"]);
+    let gone = destroy(&both, "?children=true").await.unwrap();
+    assert_eq!(gone.status(), 202);
+}
