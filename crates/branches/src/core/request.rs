@@ -121,7 +121,7 @@ pub fn same(existing: &Branch, request: &NewBranch) -> Result<(), BranchesError>
     } else if existing.durable != durable(request) {
         "durability"
     } else if request.superuser != existing.superuser
-        && (request.superuser || request.from == From::NewestTemplate)
+        && (request.superuser || request.from == crate::model::From::NewestTemplate)
     {
         // A copy of a superuser's branch is one without being asked for as such.
         "rights"

@@ -59,7 +59,11 @@ async fn a_superuser_on_request_installs_any_extension_and_reaches_nothing_outsi
     assert!(is_superuser(&egret, "child").await);
     let child = branches.show(DEFAULT_TENANT, &name("child")).await.unwrap();
     branches
-        .reset(DEFAULT_TENANT, &name("plain"), Some(child.branch.template))
+        .reset(
+            DEFAULT_TENANT,
+            &name("plain"),
+            Some(child.branch.parent.template),
+        )
         .await
         .unwrap();
     let plain = branches.show(DEFAULT_TENANT, &name("plain")).await.unwrap();

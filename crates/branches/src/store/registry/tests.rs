@@ -27,11 +27,11 @@ fn template() -> Template {
             ms: 9.5,
         }],
         losses: Some(vec![Loss {
-            superuser: false,
             kind: LossKind::UnloggedRelations,
             total: Some(1),
             names: vec!["app.public.cache".into()],
         }]),
+        superuser: false,
     }
 }
 
