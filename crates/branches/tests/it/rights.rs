@@ -62,7 +62,7 @@ async fn a_superuser_on_request_installs_any_extension_and_reaches_nothing_outsi
         .reset(
             DEFAULT_TENANT,
             &name("plain"),
-            Some(child.branch.parent.template),
+            Some(child.branch.parent.template.parse().unwrap()),
         )
         .await
         .unwrap();

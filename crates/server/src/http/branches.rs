@@ -237,7 +237,7 @@ async fn destroy_branch(
         Children::Refuse
     };
     let (engine, tenant) = (branches.clone(), caller.tenant().to_owned());
-    let reach = caller.reach(AREA, &["write"]);
+    let reach = caller.reach(request::AREA, &["write"]);
     // A family is destroyed as a whole, even if the caller leaves.
     let destroyed = finished(async move {
         let covers = |child: &BranchName| reach.covers(child.as_str());

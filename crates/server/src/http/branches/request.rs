@@ -12,7 +12,7 @@ use crate::extract::by_text;
 use crate::tokens::TokenError;
 
 /// The area of scopes.
-const AREA: &str = "branches";
+pub(super) const AREA: &str = "branches";
 
 /// A new branch.
 #[derive(Deserialize, ToSchema)]
