@@ -151,10 +151,10 @@ async fn a_superuser_of_a_branch_writes_nothing_to_the_disk_of_egret() {
         ))
         .await
         .unwrap();
+    let import = format!("SELECT lo_from_bytea(4242, pg_read_binary_file('{library}'))");
+    hostile.batch_execute(&import).await.unwrap();
     for directory in [&sockets, &data] {
-        let export = format!(
-            "SELECT lo_export(lo_from_bytea(0, pg_read_binary_file('{library}')), '{directory}/copy.so')"
-        );
+        let export = format!("SELECT lo_export(4242, '{directory}/copy.so')");
         hostile.batch_execute(&export).await.unwrap();
         let load = format!("LOAD '{directory}/copy.so'");
         let refused = hostile.batch_execute(&load).await.unwrap_err();
