@@ -17,9 +17,9 @@ use egret_outgoing::{Destinations, OutgoingConfig};
 use egret_postgres::Databases;
 use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
-use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
+use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig, ProxyOptions};
 use egret_server::{
-    Build, Builder, Certificates, DEFAULT_TENANT, Deps, Metrics, OidcConfig, OidcOptions,
+    AuditLog, Build, Builder, Certificates, DEFAULT_TENANT, Deps, Metrics, OidcConfig, OidcOptions,
     ProxyAddress, Server, ServerConfig, Tokens, branches_routes, clock_routes, document_routes,
     installation_routes, outbox_routes, queue_routes, queue_service, series_routes, series_service,
     view_routes, view_service,
@@ -220,8 +220,13 @@ impl Parts {
             self.entropy.clone(),
         )?);
         let admin = tokens.ensure_admin(&home.admin_token())?;
+        let directory = home.data_dir().join("audit");
+        let audit = AuditLog::open(&self.server, directory, &self.metrics)?;
         let proxy = match underneath.embedded() {
-            Some(embedded) => Some(Arc::new(self.proxy(embedded.branches.clone())?)),
+            Some(embedded) => {
+                let branches = embedded.branches.clone();
+                Some(Arc::new(self.proxy(branches, audit.clone())))
+            }
             None => None,
         };
         if let Some(proxy) = &proxy {
@@ -239,7 +244,7 @@ impl Parts {
                 readiness: Arc::new(move || under.readiness()),
             },
         )
-        .audit(home.data_dir().join("audit"))
+        .audit(audit)
         .failures(
             stack.failures().clone(),
             Arc::new(move || whole.failed_parts()),
@@ -337,15 +342,20 @@ impl Parts {
             .grpc(of_views)
     }
 
-    fn proxy(&self, branches: Branches) -> anyhow::Result<Proxy> {
-        let directory = Arc::new(BranchDirectory::new(branches));
-        let (config, entropy) = (self.proxy.clone(), self.entropy.clone());
-        let tls = self.certificates.as_ref().map(Certificates::server_config);
+    fn proxy(&self, branches: Branches, audit: Option<Arc<AuditLog>>) -> Proxy {
+        let options = ProxyOptions {
+            config: self.proxy.clone(),
+            directory: Arc::new(BranchDirectory::new(branches)),
+            tls: self.certificates.as_ref().map(Certificates::server_config),
+            clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
+            audit,
+        };
         let mut made = None;
         self.metrics.register(|registry| {
-            made = Some(Proxy::new(config, directory, tls, entropy, registry));
+            made = Some(Proxy::new(options, registry));
         });
-        Ok(made.expect("registering runs its closure"))
+        made.expect("registering runs its closure")
     }
 }
 

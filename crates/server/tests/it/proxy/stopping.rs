@@ -34,9 +34,8 @@ async fn a_taken_port_names_the_setting_to_change() {
             port,
             ..ProxyConfig::default()
         };
-        let directory = Arc::new(Shared(door.branches.clone()));
-        let entropy = Arc::new(SystemEntropy);
-        let second = Proxy::new(config, directory, None, entropy, &mut Registry::default());
+        let options = door::options(config, &door.branches, None);
+        let second = Proxy::new(options, &mut Registry::default());
         let error = second.start().await.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
         second.stop().await;
