@@ -11,7 +11,6 @@ use std::sync::Arc;
 use anyhow::bail;
 use egret_base::lifecycle::Stack;
 use egret_base::{Clock, Entropy, SteadyClock};
-use egret_branches::Branches;
 use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
 use egret_outgoing::{Destinations, OutgoingConfig};
 use egret_postgres::Databases;
@@ -222,13 +221,7 @@ impl Parts {
         let admin = tokens.ensure_admin(&home.admin_token())?;
         let directory = home.data_dir().join("audit");
         let audit = AuditLog::open(&self.server, directory, &self.metrics)?;
-        let proxy = match underneath.embedded() {
-            Some(embedded) => {
-                let branches = embedded.branches.clone();
-                Some(Arc::new(self.proxy(branches, audit.clone())))
-            }
-            None => None,
-        };
+        let proxy = self.proxy(&underneath, audit.clone());
         if let Some(proxy) = &proxy {
             stack.push(proxy.clone());
         }
@@ -342,7 +335,9 @@ impl Parts {
             .grpc(of_views)
     }
 
-    fn proxy(&self, branches: Branches, audit: Option<Arc<AuditLog>>) -> Proxy {
+    /// The proxy, where there are branches to reach.
+    fn proxy(&self, underneath: &Underneath, audit: Option<Arc<AuditLog>>) -> Option<Arc<Proxy>> {
+        let branches = underneath.embedded()?.branches.clone();
         let options = ProxyOptions {
             config: self.proxy.clone(),
             directory: Arc::new(BranchDirectory::new(branches)),
@@ -353,9 +348,9 @@ impl Parts {
         };
         let mut made = None;
         self.metrics.register(|registry| {
-            made = Some(Proxy::new(options, registry));
+            made = Some(Arc::new(Proxy::new(options, registry)));
         });
-        made.expect("registering runs its closure")
+        made
     }
 }
 

@@ -135,8 +135,7 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handsh
     };
     match opened {
         Ok(opened) => {
-            let record = attempt.zip(shared.audit.as_ref());
-            let record = record.and_then(|(attempt, audit)| audit.opened(&attempt));
+            let record = record_opening(shared, attempt);
             run_session(shared, stream, opened, accepted, record).await;
         }
         Err(Stop::Left(error)) => {
@@ -145,16 +144,26 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handsh
         }
         Err(Stop::Told(cause, message)) => {
             shared.metrics.refused(cause);
-            // Without a role and a branch there is no session that was asked for.
-            if let (Some(attempt), Some(audit)) = (attempt, &shared.audit) {
-                let refusal = SessionRefusal {
-                    status: cause.http_status(),
-                    reason: cause.label(),
-                };
-                audit.refused(&attempt, refusal);
-            }
+            record_refusal(shared, attempt, cause);
             send_farewell(stream, &message).await;
         }
+    }
+}
+
+/// Records in the audit log that a session is open.
+fn record_opening(shared: &Shared, attempt: Option<SessionAttempt>) -> Option<SessionRecord> {
+    let (attempt, audit) = attempt.zip(shared.audit.as_ref())?;
+    audit.opened(&attempt)
+}
+
+/// Records in the audit log that a session was refused. Without a role and a branch there is none that was asked for.
+fn record_refusal(shared: &Shared, attempt: Option<SessionAttempt>, cause: Cause) {
+    if let (Some(attempt), Some(audit)) = (attempt, &shared.audit) {
+        let refusal = SessionRefusal {
+            status: cause.http_status(),
+            reason: cause.label(),
+        };
+        audit.refused(&attempt, refusal);
     }
 }
 
