@@ -54,7 +54,7 @@ impl Rig {
     /// Overwrites a page that holds rows of a table.
     fn damage_page_of(&self, table: &str) {
         let connection = Connection::open(&self.path).unwrap();
-        let root: usize = connection
+        let root: u32 = connection
             .query_row(
                 "SELECT rootpage FROM sqlite_master WHERE name = ?1",
                 [table],
@@ -62,7 +62,7 @@ impl Rig {
             )
             .unwrap();
         drop(connection);
-        let mut content = fs::read(&self.path).unwrap();
+        let (root, mut content) = (root as usize, fs::read(&self.path).unwrap());
         // The root is an inner page; a child in its middle is a leaf.
         let page = &content[(root - 1) * PAGE_BYTES..root * PAGE_BYTES];
         let cells = usize::from(u16::from_be_bytes([page[3], page[4]]));
@@ -76,10 +76,11 @@ impl Rig {
     fn count(&self, table: &str) -> u64 {
         let database = Database::open(&self.path, "tokens", &TABLES).unwrap();
         let sql = format!("SELECT count(*) FROM {table}");
-        database
+        let count: i64 = database
             .lock()
             .query_row(&sql, [], |row| row.get(0))
-            .unwrap()
+            .unwrap();
+        count.unsigned_abs()
     }
 
     fn names(&self) -> Vec<String> {
