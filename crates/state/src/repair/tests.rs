@@ -182,7 +182,10 @@ fn rows_of_a_file_that_was_set_aside_are_put_back() {
     let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7))
         .unwrap()
         .unwrap();
-    assert_eq!(files_set_aside(&rig.path).unwrap(), [aside.clone()]);
+    assert_eq!(
+        files_set_aside(&rig.path).unwrap(),
+        std::slice::from_ref(&aside)
+    );
     let database = Database::open(&rig.path, "tokens", &TABLES).unwrap();
     let insert = "INSERT INTO token VALUES ('t00000', 'new'), ('admin', 'new')";
     database.lock().execute(insert, []).unwrap();

@@ -1,14 +1,11 @@
 //! Starting on a taken port, and stopping with sessions of every kind.
 
-use std::sync::Arc;
-
-use egret_base::SystemEntropy;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::settings::Span;
 use egret_server::proxy::{Proxy, ProxyConfig};
 use prometheus_client::registry::Registry;
 
-use crate::proxy::door::{Door, Shared};
+use crate::proxy::door::{self, Door};
 use crate::proxy::raw::Raw;
 
 const STOPPED: &str = "57P01 terminating connection due to administrator command";
