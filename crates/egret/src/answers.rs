@@ -260,6 +260,9 @@ pub(crate) struct AuditEntry {
     pub(crate) token_name: Option<String>,
     pub(crate) tenant: Option<String>,
     pub(crate) address: Option<String>,
+    pub(crate) role: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) duration_ms: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -80,7 +80,7 @@ impl Egret {
         let home = Home::open(configuration.data_dir()?)?;
         let clock = Arc::new(clock::open(&home.clock(), &configuration.section()?));
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-        home.warn_of_missing_state()?;
+        home.note_missing_state()?;
         home.mend_state(clock.now())?;
         let postgres: PostgresConfig = configuration.section()?;
         let parts = parts::Parts::new(configuration, clock, entropy)?;

@@ -8,6 +8,7 @@ mod requirements;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, MatchedPath, Request};
@@ -284,9 +285,13 @@ impl Gate {
     ///
     /// # Errors
     /// [`TokenError`].
-    pub(crate) async fn verify(&self, text: &str) -> Result<Arc<LiveToken>, TokenError> {
+    pub(crate) async fn verify(
+        &self,
+        text: &str,
+        client: Option<IpAddr>,
+    ) -> Result<Arc<LiveToken>, TokenError> {
         match &self.oidc {
-            Some(oidc) => oidc.verify(text).await,
+            Some(oidc) => oidc.verify(text, client).await,
             None => Err(TokenError::Invalid),
         }
     }

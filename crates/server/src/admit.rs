@@ -194,7 +194,9 @@ impl Admission {
             return Ok(request);
         }
         if let Some(peer) = request.extensions().get::<Arc<Peer>>() {
-            context.hold(Admitted::Public(peer.enter_public()?));
+            let client = context.client().filter(|client| client.is_forwarded);
+            let permit = peer.enter_public(client.map(|client| client.ip))?;
+            context.hold(Admitted::Public(permit));
         }
         Ok(request)
     }

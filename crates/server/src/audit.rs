@@ -1,16 +1,18 @@
-//! The audit log: who changed what, from where and with which token, and what was refused.
+//! The audit log: who changed what, from where and with which token, what was refused, and which
+//! sessions were opened through the PostgreSQL proxy.
 //!
 //! One JSON line for each entry in `audit/audit.jsonl` below the data directory, mode 0600, rotated
 //! by size. Entries are handed to a thread of their own: no request waits for the disk, and a full
 //! disk stops none. Entries hold names and ids, never bodies, queries or secrets.
 
 mod file;
+mod quota;
+mod sessions;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,18 +24,16 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use file::AuditFiles;
+use quota::{Bucket, FailedQuota};
+use sessions::SessionQuota;
+pub(crate) use sessions::{SessionAttempt, SessionAudit, SessionRecord, SessionRefusal};
+
+use crate::config::ServerConfig;
+use crate::error::ServerError;
+use crate::metrics::Metrics;
 
 /// Entries that may wait to be written; more are counted and dropped.
 const WAITING_MAX: usize = 4_096;
-
-/// Requests without success (status 400 and above) that are written in a minute for one token, and
-/// for all callers without a valid one together. The others are counted in the next entry, so that
-/// a flood of them, which costs its sender nothing, does not rotate everything else away.
-const FAILED_PER_MINUTE_MAX: u64 = 60;
-
-/// Tokens whose requests without success are counted one by one in a minute; those of further
-/// tokens are counted together.
-const FAILED_TOKENS_MAX: usize = 4_096;
 
 /// Bytes of an object's name that are kept.
 pub(crate) const OBJECT_BYTES_MAX: usize = 256;
@@ -47,28 +47,44 @@ pub struct AuditEntry {
     /// When it was answered, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// The request's id.
+    /// The request's id; of a session the same at its opening and at its end.
     pub request_id: String,
     /// The id of the token; null where there was no valid one.
     pub token: Option<String>,
     /// The token's name.
     pub token_name: Option<String>,
-    /// The token's tenant.
+    /// The token's tenant; of a session the tenant that its client names.
     pub tenant: Option<String>,
-    /// The address that the connection came from.
+    /// The client's address: that of the connection, or the one that a proxy of
+    /// `server.trusted_proxies` names.
     pub address: Option<String>,
-    /// The operation, as the OpenAPI document or the gRPC contract names it.
+    /// The operation, as the OpenAPI document or the gRPC contract names it; of a session through
+    /// the PostgreSQL proxy `openBranchSession` or `endBranchSession`.
     #[schema(example = "deleteQueue")]
     pub operation: String,
-    /// What it was about: the names in its path.
+    /// What it was about: the names in its path; of a session the branch.
     #[schema(example = "orders")]
     pub object: Option<String>,
-    /// The HTTP status of the answer; 499 where the client left before it was complete.
+    /// The HTTP status of the answer; 499 where the client left before it was complete. Of a
+    /// session 200, or the status that HTTP has for the reason of its refusal.
     #[schema(example = 204)]
     pub status: u16,
-    /// Requests without success before this one that were counted only.
+    /// Entries before this one that were counted only: requests without success, or sessions of
+    /// the same role, branch and address.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub suppressed: u64,
+    /// Of a session: its database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    /// Of a session: its role, as its client names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Of a session: why it was refused, or how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Of the end of a session: how long it lasted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -99,13 +115,13 @@ impl AuditFilter {
 
 /// Where the log is kept, and how much of it.
 #[derive(Clone, Debug)]
-pub struct AuditOptions {
+struct AuditOptions {
     /// The directory of its files.
-    pub directory: PathBuf,
+    directory: PathBuf,
     /// Size at which a file is rotated, in bytes.
-    pub file_bytes_max: u64,
+    file_bytes_max: u64,
     /// Files that are kept, the one that is written to included.
-    pub files_max: u32,
+    files_max: u32,
 }
 
 enum Message {
@@ -115,48 +131,44 @@ enum Message {
 }
 
 /// The audit log and the thread that writes it.
-pub(crate) struct AuditLog {
+pub struct AuditLog {
     options: AuditOptions,
     /// `None` once the log is being dropped.
     sender: Option<SyncSender<Message>>,
     writer: Option<JoinHandle<()>>,
     lost: Counter,
     failed: Mutex<FailedQuota>,
+    sessions: Mutex<SessionQuota>,
     /// Requests without success that were counted only, since the last entry.
     suppressed: AtomicU64,
 }
 
-/// Requests without success of the current minute, by token; those without a valid token under an
-/// empty id.
-#[derive(Default)]
-struct FailedQuota {
-    minute: i64,
-    by_token: HashMap<String, u64>,
-}
-
-impl FailedQuota {
-    /// Counts a request. Returns whether it is still to be written.
-    fn take(&mut self, token: Option<&str>, now: Timestamp) -> bool {
-        let minute = now.as_micros().div_euclid(60_000_000);
-        if minute != self.minute {
-            self.minute = minute;
-            self.by_token.clear();
-        }
-        let token = token.unwrap_or_default();
-        let is_known = self.by_token.contains_key(token);
-        let key = if is_known || self.by_token.len() < FAILED_TOKENS_MAX {
-            token
-        } else {
-            ""
-        };
-        let count = self.by_token.entry(key.to_owned()).or_default();
-        *count += 1;
-        *count <= FAILED_PER_MINUTE_MAX
-    }
-}
-
 impl AuditLog {
-    pub(crate) fn start(options: AuditOptions, registry: &mut Registry) -> std::io::Result<Self> {
+    /// The log in a directory; `None` where the settings say that none is kept.
+    ///
+    /// # Errors
+    /// [`ServerError::AuditLog`] when its thread cannot be started.
+    pub fn open(
+        config: &ServerConfig,
+        directory: PathBuf,
+        metrics: &Metrics,
+    ) -> Result<Option<Arc<Self>>, ServerError> {
+        if !config.audit_log {
+            return Ok(None);
+        }
+        let options = AuditOptions {
+            directory,
+            file_bytes_max: config.audit_file_bytes_max.bytes(),
+            files_max: config.audit_files_max,
+        };
+        let mut started = None;
+        metrics.register(|registry| started = Some(Self::start(options, registry)));
+        let log = started.expect("registering runs its closure");
+        let log = log.map_err(|source| ServerError::AuditLog { source })?;
+        Ok(Some(Arc::new(log)))
+    }
+
+    fn start(options: AuditOptions, registry: &mut Registry) -> std::io::Result<Self> {
         let lost = Counter::default();
         registry.register(
             "egret_audit_entries_lost",
@@ -174,20 +186,45 @@ impl AuditLog {
             writer: Some(writer),
             lost,
             failed: Mutex::default(),
+            sessions: Mutex::default(),
             suppressed: AtomicU64::new(0),
         })
     }
 
-    /// Hands an entry to the writer; never waits.
-    pub(crate) fn record(&self, mut entry: AuditEntry) {
-        if entry.status >= 400 {
-            let mut quota = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-            if !quota.take(entry.token.as_deref(), entry.at) {
-                self.suppressed.fetch_add(1, Ordering::Relaxed);
-                return;
+    /// Hands the entry of a request to the writer; never waits.
+    pub(crate) fn record(&self, entry: AuditEntry) {
+        let is_written = match (&entry.token, &entry.tenant) {
+            (Some(token), Some(tenant)) => {
+                self.take_failed(&entry, &[Bucket::Token(token), Bucket::Tenant(tenant)])
             }
+            _ => self.take_failed(&entry, &[Bucket::WithoutToken]),
+        };
+        if is_written {
+            self.submit(entry);
         }
-        entry.suppressed = self.suppressed.swap(0, Ordering::Relaxed);
+    }
+
+    /// Counts an entry without success in these buckets. Returns whether it is still to be written.
+    fn take_failed(&self, entry: &AuditEntry, buckets: &[Bucket<'_>]) -> bool {
+        if entry.status < 400 || lock(&self.failed).take(buckets, entry.at) {
+            return true;
+        }
+        self.suppressed.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    /// Hands over the entries of sessions that were counted only, of minutes that are over.
+    fn settle_sessions(&self, now: Option<Timestamp>) {
+        let counted = lock(&self.sessions).settle(now);
+        for entry in counted {
+            self.submit(entry);
+        }
+    }
+
+    fn submit(&self, mut entry: AuditEntry) {
+        if entry.suppressed == 0 {
+            entry.suppressed = self.suppressed.swap(0, Ordering::Relaxed);
+        }
         let Some(sender) = &self.sender else {
             return;
         };
@@ -200,6 +237,7 @@ impl AuditLog {
 
     /// The newest entries that a filter takes, newest first; blocks on the disk.
     pub(crate) fn read(&self, filter: &AuditFilter) -> std::io::Result<Vec<AuditEntry>> {
+        self.settle_sessions(None);
         if let Some(sender) = &self.sender {
             let (done, written) = sync_channel(1);
             if sender.try_send(Message::Flush(done)).is_ok() {
@@ -213,12 +251,18 @@ impl AuditLog {
 
 impl Drop for AuditLog {
     fn drop(&mut self) {
+        self.settle_sessions(None);
         self.sender = None;
         if let Some(writer) = self.writer.take() {
             // A panic has been reported by the thread itself.
             let _ = writer.join();
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Counts are changed by single calls, so a panic elsewhere leaves them sound.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn write(receiver: &Receiver<Message>, mut files: AuditFiles, lost: &Counter) {

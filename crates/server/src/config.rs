@@ -7,6 +7,7 @@ use egret_base::Limit;
 use egret_base::settings::{Size, Span};
 
 use crate::error::ServerError;
+use crate::forwarded::TrustedProxies;
 use crate::pace::PaceLimit;
 
 egret_base::settings! {
@@ -26,6 +27,13 @@ egret_base::settings! {
         tls_client_auth: String = "off".to_owned(),
         /// PEM file with certificates of the authorities of clients. Only root and Egret's user may be able to change it.
         tls_client_ca: Option<PathBuf> = None,
+        /// Addresses and networks of reverse proxies, separated by commas, such as `10.0.0.0/8, ::1`. Of a request that
+        /// one of them passes on, the client's address is the right-most one in `forwarded_header` that is none of
+        /// theirs; it is the address in logs and in limits of requests. Headers of all others are not looked at.
+        trusted_proxies: String = String::new(),
+        /// Header in which the proxies of `trusted_proxies` name the client: `x-forwarded-for` or `forwarded` (RFC 7239).
+        /// They must set this one themselves or append to it; clients can write whatever they want into the other.
+        forwarded_header: String = "x-forwarded-for".to_owned(),
         /// Largest request body in bytes; beyond it the answer is 413.
         body_bytes_max: Size = Size::mib(4),
         /// Largest request head (path, names and values of all headers) in bytes; beyond it 431.
@@ -173,8 +181,17 @@ impl ServerConfig {
                 setting,
                 message: "0 would refuse every request: set at least 1".to_owned(),
             }),
-            None => self.socket_address().map(|_| ()),
+            None => {
+                self.trusted_proxies()?;
+                self.socket_address().map(|_| ())
+            }
         }
+    }
+
+    /// The proxies whose word on the addresses of clients counts.
+    pub(crate) fn trusted_proxies(&self) -> Result<TrustedProxies, ServerError> {
+        let proxies = TrustedProxies::read(&self.trusted_proxies, &self.forwarded_header);
+        proxies.map_err(|(setting, message)| ServerError::Setting { setting, message })
     }
 
     /// How long a client may keep the server waiting.

@@ -10,6 +10,7 @@ mod audit;
 mod config;
 mod error;
 mod extract;
+mod forwarded;
 mod grpc;
 mod http;
 mod intake;
@@ -36,6 +37,7 @@ mod unread;
 mod watched;
 
 pub use access::Caller;
+pub use audit::AuditLog;
 pub use config::ServerConfig;
 pub use error::{RequestError, ServerError};
 pub use extract::{Json, Path, Query};

@@ -28,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfig;
 use crate::error::{RequestError, ServerError};
+use crate::forwarded::TrustedProxies;
 use crate::metrics::Metrics;
-use crate::observe::PeerAddress;
 use crate::outgoing::{OutgoingBody, StreamExecutor, TimedStream};
 use crate::peer::{Peer, Peers};
 use crate::problem::Problem;
@@ -62,6 +62,7 @@ const PENDING_RESETS_PER_STREAM: usize = 2;
 /// Everything needed to serve, before the port is taken.
 pub(crate) struct Listener {
     config: ServerConfig,
+    trusted_proxies: Arc<TrustedProxies>,
     router: Router,
     tls: Option<Certificates>,
     metrics: Arc<Metrics>,
@@ -86,6 +87,7 @@ struct Accepted {
     tls: Option<Certificates>,
     metrics: Arc<Metrics>,
     config: ServerConfig,
+    trusted_proxies: Arc<TrustedProxies>,
     header_timeout: Duration,
 }
 
@@ -95,13 +97,14 @@ impl Listener {
         router: Router,
         tls: Option<Certificates>,
         metrics: Arc<Metrics>,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, ServerError> {
+        Ok(Self {
+            trusted_proxies: Arc::new(config.trusted_proxies()?),
             config,
             router,
             tls,
             metrics,
-        }
+        })
     }
 
     /// Takes the port.
@@ -132,6 +135,7 @@ impl Listener {
                 refusing: refusing(u64::from(connections_max)),
                 tls: self.tls,
                 metrics: self.metrics,
+                trusted_proxies: self.trusted_proxies,
                 header_timeout: self.config.header_timeout.duration(),
                 config: self.config,
             }),
@@ -181,7 +185,7 @@ impl Bound {
         let accepted = self.accepted.clone();
         let limit = "server.connections_max";
         if let Ok(slot) = self.slots.clone().try_acquire_owned() {
-            let peer = self.peers.register(client.address.ip());
+            let peer = accepted.register(&self.peers, client.address);
             connections.spawn(async move {
                 accepted.serve(client, watcher, peer).await;
                 drop(slot);
@@ -194,7 +198,7 @@ impl Bound {
                 // The evicted connection ends at once, and its slot is free then.
                 let freed = tokio::time::timeout(accepted.header_timeout, slots.acquire_owned());
                 if let Ok(Ok(slot)) = freed.await {
-                    let peer = peers.register(client.address.ip());
+                    let peer = accepted.register(&peers, client.address);
                     accepted.serve(client, watcher, peer).await;
                     drop(slot);
                 }
@@ -230,6 +234,15 @@ struct Client {
 }
 
 impl Accepted {
+    /// Registers a connection. Those of a trusted proxy are of many clients: its address has no bound of its own.
+    fn register(&self, peers: &Arc<Peers>, address: SocketAddr) -> Arc<Peer> {
+        if self.trusted_proxies.contains(address.ip()) {
+            peers.register_proxy(address.ip())
+        } else {
+            peers.register(address.ip())
+        }
+    }
+
     /// Serves a connection until it ends or must make room for another.
     async fn serve(&self, client: Client, watcher: Watcher, peer: Arc<Peer>) {
         let _open = self.metrics.connection_open();
@@ -269,7 +282,7 @@ impl Accepted {
             return;
         }
         let stream = TimedStream::new(client.stream, self.config.pace_limit());
-        let peer = (PeerAddress(client.address), peer);
+        let peer = (client.address, peer);
         let Some(certificates) = &self.tls else {
             return self.speak(stream, peer, watcher, router).await;
         };
@@ -284,7 +297,7 @@ impl Accepted {
     async fn speak<S>(
         &self,
         stream: S,
-        (address, peer): (PeerAddress, Option<Arc<Peer>>),
+        (address, peer): (SocketAddr, Option<Arc<Peer>>),
         watcher: Watcher,
         router: &Router,
     ) where
@@ -295,11 +308,13 @@ impl Accepted {
         let executor = StreamExecutor::new(self.config.pace_limit());
         let streams = executor.clone();
         let router = TowerToHyperService::new(router.clone());
+        let trusted_proxies = self.trusted_proxies.clone();
         let service = service_fn(move |mut request: http::Request<Incoming>| {
             if !heard.is_cancelled() {
                 heard.cancel();
             }
-            request.extensions_mut().insert(address);
+            let client = trusted_proxies.client(address.ip(), request.headers());
+            request.extensions_mut().insert(client);
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }

@@ -3,7 +3,6 @@
 //! The log has the method, the matched route, status, time, bytes, request id, token id and
 //! tenant; never the path as sent, a query, a header or a body, any of which may hold a secret.
 
-use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,6 +20,7 @@ use tracing::Instrument;
 use crate::access::{Caller, Operation};
 use crate::audit::{AuditEntry, AuditLog, OBJECT_BYTES_MAX};
 use crate::error::RequestError;
+use crate::forwarded::ClientAddress;
 use crate::grpc::speaks_grpc;
 use crate::http::series;
 use crate::metrics::{Counted, Metrics};
@@ -57,18 +57,14 @@ const DEFAULT_HEADERS: [(HeaderName, &str); 4] = [
     ),
 ];
 
-/// The address that a connection came from; an extension of its requests.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerAddress(pub(crate) SocketAddr);
-
 /// What is known of a request while it lives; an extension of the request.
 #[derive(Debug)]
 pub struct RequestContext {
     id: String,
     /// The path as it was sent.
     path: String,
-    /// Where the connection came from.
-    peer: Option<SocketAddr>,
+    /// Where the client is.
+    client: Option<ClientAddress>,
     body_bytes_max: u64,
     operation: OnceLock<Arc<Operation>>,
     object: OnceLock<String>,
@@ -80,6 +76,11 @@ impl RequestContext {
     /// The request's id.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Where the client is.
+    pub(crate) fn client(&self) -> Option<ClientAddress> {
+        self.client
     }
 
     /// Who calls, once that is known.
@@ -155,7 +156,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     let context = Arc::new(RequestContext {
         id: observer.request_id(request.headers()),
         path: request.uri().path().to_owned(),
-        peer: request.extensions().get::<PeerAddress>().map(|peer| peer.0),
+        client: request.extensions().get::<ClientAddress>().copied(),
         body_bytes_max,
         operation: OnceLock::new(),
         object: OnceLock::new(),
@@ -429,11 +430,15 @@ impl Record {
             token: token.map(|token| token.id.clone()),
             token_name: token.map(|token| token.name.clone()),
             tenant: token.map(|token| token.tenant.clone()),
-            address: self.context.peer.map(|peer| peer.ip().to_string()),
+            address: self.context.client.map(|client| client.ip.to_string()),
             operation: operation.id.clone(),
             object: object.or_else(|| operation.object(&self.context.path)),
             status: self.outcome,
             suppressed: 0,
+            database: None,
+            role: None,
+            reason: None,
+            duration_ms: None,
         });
     }
 }
@@ -462,7 +467,7 @@ impl Drop for Record {
             request_id = self.context.id,
             token = caller.map(Caller::token_id),
             tenant = caller.map(Caller::tenant),
-            client = self.context.peer.map(|peer| tracing::field::display(peer.ip())),
+            client = self.context.client.map(|client| tracing::field::display(client.ip)),
             "request"
         );
     }

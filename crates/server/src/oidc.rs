@@ -12,8 +12,11 @@ mod metrics;
 mod policy;
 mod refusal;
 mod source;
+mod token_type;
+mod verification;
 mod verified;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,10 +28,12 @@ pub use config::OidcConfig;
 pub(crate) use jws::has_jwt_form;
 use jws::{SignedToken, TOKEN_BYTES_MAX};
 use key_store::KeyStore;
+use keys::VerificationKey;
 use metrics::OidcMetrics;
 use policy::Policy;
 pub use refusal::JwtRefusal;
 use source::KeySource;
+use verification::VerificationQuota;
 use verified::{VerifiedTokens, digest};
 
 use crate::error::ServerError;
@@ -51,6 +56,7 @@ pub struct Oidc {
     policy: Policy,
     keys: KeyStore,
     verified: VerifiedTokens,
+    quota: VerificationQuota,
     tokens: Arc<Tokens>,
     clock: Arc<dyn Clock>,
     metrics: OidcMetrics,
@@ -89,6 +95,7 @@ impl Oidc {
             policy,
             keys,
             verified: VerifiedTokens::default(),
+            quota: VerificationQuota::default(),
             tokens,
             clock,
             metrics,
@@ -110,32 +117,53 @@ impl Oidc {
         Ok(Some(token))
     }
 
-    /// Verifies a token, and remembers it.
+    /// Verifies a token that a client at `address` has shown, and remembers it.
     ///
     /// # Errors
     /// [`TokenError::Jwt`].
-    pub(crate) async fn verify(&self, text: &str) -> Result<Arc<LiveToken>, TokenError> {
-        let verified = self.verify_signed(text).await;
+    pub(crate) async fn verify(
+        &self,
+        text: &str,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<LiveToken>, TokenError> {
+        let verified = self.verify_signed(text, address).await;
         verified.map_err(|refusal| self.rejected(refusal))
     }
 
-    async fn verify_signed(&self, text: &str) -> Result<Arc<LiveToken>, JwtRefusal> {
+    async fn verify_signed(
+        &self,
+        text: &str,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<LiveToken>, JwtRefusal> {
         let signed = SignedToken::parse(text)?;
-        if !self.policy.allows(signed.algorithm) {
-            return Err(JwtRefusal::Algorithm);
-        }
+        self.policy.check_header(&signed)?;
         let key = self.keys.find(&signed).await?;
-        if !key.verifies(&signed) {
+        let permit = self.quota.enter(address, self.clock.now()).await?;
+        // Nothing is waited for while the permit is held.
+        let accepted = self.accept(&signed, &key);
+        drop(permit);
+        let token = accepted.inspect_err(|_| {
+            self.quota.note_failure(address, self.clock.now());
+        })?;
+        let remembered = self.verified.insert(digest(text), token, key.fingerprint);
+        let remembered = remembered.map_err(JwtRefusal::TooMany)?;
+        self.note_remembered();
+        Ok(remembered)
+    }
+
+    /// What a token amounts to whose signature is this key's.
+    fn accept(
+        &self,
+        signed: &SignedToken<'_>,
+        key: &VerificationKey,
+    ) -> Result<LiveToken, JwtRefusal> {
+        if !key.verifies(signed) {
             return Err(JwtRefusal::Signature);
         }
         self.metrics.verified.inc();
         let now = self.clock.now();
         let token = self.policy.token(&signed.claims()?, now, &self.tokens)?;
-        let live = LiveToken::without_secret(token, now);
-        let remembered = self.verified.insert(digest(text), live, key.fingerprint);
-        let remembered = remembered.map_err(JwtRefusal::TooMany)?;
-        self.note_remembered();
-        Ok(remembered)
+        Ok(LiveToken::without_secret(token, now))
     }
 
     fn rejected(&self, refusal: JwtRefusal) -> TokenError {

@@ -17,6 +17,9 @@ use crate::error::RequestError;
 /// Most requests without a token in progress on one connection: a browser that reads `/docs` sends four.
 const PUBLIC_REQUESTS_PER_CONNECTION_MAX: u32 = 16;
 
+/// Where the counter of all requests without a token stands among those that a request counts in.
+const OF_ALL: usize = 2;
+
 /// The bits of an IPv6 address that tell one site from another: a site has all addresses below its prefix.
 const IPV6_SITE_BITS: u32 = 64;
 
@@ -27,6 +30,8 @@ pub(crate) struct Peers {
     public_requests_max: u32,
     public_requests_per_address_max: u32,
     public_requests: AtomicU32,
+    /// Requests without a token in progress that trusted proxies pass on, by the client's address.
+    forwarded: Mutex<HashMap<IpAddr, u32>>,
     open: Mutex<OpenPeers>,
 }
 
@@ -65,6 +70,7 @@ impl Peers {
             public_requests_max: config.public_requests_max,
             public_requests_per_address_max: config.public_requests_per_address_max,
             public_requests: AtomicU32::new(0),
+            forwarded: Mutex::default(),
             open: Mutex::default(),
         })
     }
@@ -72,6 +78,15 @@ impl Peers {
     /// Registers a connection, as a stranger. The oldest stranger of the same address is evicted where there are
     /// too many.
     pub(crate) fn register(self: &Arc<Self>, address: IpAddr) -> Arc<Peer> {
+        self.insert(address, self.strangers_per_address_max)
+    }
+
+    /// Registers a connection of a proxy, as a stranger; its address has no bound.
+    pub(crate) fn register_proxy(self: &Arc<Self>, address: IpAddr) -> Arc<Peer> {
+        self.insert(address, usize::MAX)
+    }
+
+    fn insert(self: &Arc<Self>, address: IpAddr, strangers_max: usize) -> Arc<Peer> {
         let address = site(address);
         let evicted = CancellationToken::new();
         let mut open = self.lock();
@@ -80,7 +95,7 @@ impl Peers {
         let of_address = open.addresses.entry(address).or_default();
         of_address.connections += 1;
         let public_requests_of_address = of_address.public_requests.clone();
-        let is_full = of_address.strangers.len() >= self.strangers_per_address_max;
+        let is_full = of_address.strangers.len() >= strangers_max;
         let oldest = if is_full {
             of_address.strangers.pop_first()
         } else {
@@ -110,6 +125,13 @@ impl Peers {
             stranger.cancel();
         }
         oldest.is_some()
+    }
+
+    fn forwarded(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, u32>> {
+        // Single counts are changed, so a panic elsewhere leaves them sound.
+        self.forwarded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, OpenPeers> {
@@ -143,13 +165,42 @@ impl Peer {
         }
     }
 
-    /// Counts a request without a token until the permit is dropped.
+    /// Counts a request without a token until the permit is dropped. `forwarded` is the client's address where a
+    /// trusted proxy passes the request on: a connection of such is of many clients.
     ///
     /// # Errors
     /// [`RequestError::Busy`] with the limit that is reached.
-    pub(crate) fn enter_public(self: &Arc<Self>) -> Result<PublicPermit, RequestError> {
+    pub(crate) fn enter_public(
+        self: &Arc<Self>,
+        forwarded: Option<IpAddr>,
+    ) -> Result<PublicPermit, RequestError> {
         let peers = &self.peers;
-        let bounds = [
+        let Some(client) = forwarded.map(site) else {
+            return self.count(&self.bounds()).map(|()| PublicPermit {
+                peer: self.clone(),
+                forwarded: None,
+            });
+        };
+        let mut counts = peers.forwarded();
+        let count = counts.get(&client).copied().unwrap_or(0);
+        if count >= peers.public_requests_per_address_max {
+            return Err(RequestError::Busy {
+                limit: "server.public_requests_per_address_max",
+                max: u64::from(peers.public_requests_per_address_max),
+            });
+        }
+        self.count(&self.bounds()[OF_ALL..])?;
+        counts.insert(client, count + 1);
+        Ok(PublicPermit {
+            peer: self.clone(),
+            forwarded: Some(client),
+        })
+    }
+
+    /// The counters of requests without a token, with their bounds; the last one is that of all of them.
+    fn bounds(&self) -> [(&AtomicU32, &'static str, u32); OF_ALL + 1] {
+        let peers = &self.peers;
+        [
             (
                 &self.public_requests,
                 "requests without a token on one connection",
@@ -165,7 +216,11 @@ impl Peer {
                 "server.public_requests_max",
                 peers.public_requests_max,
             ),
-        ];
+        ]
+    }
+
+    /// Counts a request in all of these or in none.
+    fn count(&self, bounds: &[(&AtomicU32, &'static str, u32)]) -> Result<(), RequestError> {
         for (at, (counter, limit, max)) in bounds.iter().enumerate() {
             if counter.fetch_add(1, Ordering::Relaxed) < *max {
                 continue;
@@ -178,7 +233,7 @@ impl Peer {
                 max: u64::from(*max),
             });
         }
-        Ok(PublicPermit(self.clone()))
+        Ok(())
     }
 }
 
@@ -197,17 +252,28 @@ impl Drop for Peer {
 
 /// One request without a token, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct PublicPermit(Arc<Peer>);
+pub(crate) struct PublicPermit {
+    peer: Arc<Peer>,
+    /// The client's address where a trusted proxy passes the request on.
+    forwarded: Option<IpAddr>,
+}
 
 impl Drop for PublicPermit {
     fn drop(&mut self) {
-        let peer = &self.0;
-        for counter in [
-            &peer.public_requests,
-            &*peer.public_requests_of_address,
-            &peer.peers.public_requests,
-        ] {
-            counter.fetch_sub(1, Ordering::Relaxed);
+        let bounds = self.peer.bounds();
+        let Some(client) = self.forwarded else {
+            for (counter, _, _) in bounds {
+                counter.fetch_sub(1, Ordering::Relaxed);
+            }
+            return;
+        };
+        bounds[OF_ALL].0.fetch_sub(1, Ordering::Relaxed);
+        let mut counts = self.peer.peers.forwarded();
+        if let Some(count) = counts.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&client);
+            }
         }
     }
 }

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::{Condition, Entropy};
+use egret_base::{Clock, Condition, Entropy};
 use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -42,6 +42,8 @@ use tokio_util::task::TaskTracker;
 use cancels::Cancels;
 use handshakes::Handshakes;
 use metrics::{Cause, Metrics};
+
+use crate::audit::{AuditLog, SessionAudit};
 
 /// How long sessions get to send their last message once their time is up.
 const LAST_MESSAGE_TIME: Duration = Duration::from_secs(1);
@@ -73,11 +75,29 @@ struct Shared {
     tls: Option<TlsAcceptor>,
     entropy: Arc<dyn Entropy>,
     metrics: Metrics,
+    /// `None` where no audit log is kept.
+    audit: Option<SessionAudit>,
     cancels: Arc<Cancels>,
     sessions: Arc<Semaphore>,
     handshakes: Arc<Handshakes>,
     refusing: Arc<Semaphore>,
     ending: watch::Sender<Ending>,
+}
+
+/// What the proxy stands on.
+pub struct ProxyOptions {
+    /// The settings.
+    pub config: ProxyConfig,
+    /// Who knows the branches.
+    pub directory: Arc<dyn Directory>,
+    /// With it clients may (not must) encrypt; its ALPN list is replaced by PostgreSQL's.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Where the time in the audit log comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where nonces and ids of sessions come from.
+    pub entropy: Arc<dyn Entropy>,
+    /// Where sessions are recorded.
+    pub audit: Option<Arc<AuditLog>>,
 }
 
 /// The PostgreSQL proxy.
@@ -88,16 +108,18 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy that is not started yet. Metrics go into `registry`. With `tls`, clients may (not
-    /// must) encrypt; its ALPN list is replaced by PostgreSQL's.
-    pub fn new(
-        config: ProxyConfig,
-        directory: Arc<dyn Directory>,
-        tls: Option<Arc<rustls::ServerConfig>>,
-        entropy: Arc<dyn Entropy>,
-        registry: &mut Registry,
-    ) -> Self {
+    /// A proxy that is not started yet. Metrics go into `registry`.
+    pub fn new(options: ProxyOptions, registry: &mut Registry) -> Self {
+        let ProxyOptions {
+            config,
+            directory,
+            tls,
+            clock,
+            entropy,
+            audit,
+        } = options;
         let shared = Shared {
+            audit: audit.map(|log| SessionAudit::new(log, clock, entropy.clone())),
             directory,
             tls: tls.map(negotiation::acceptor),
             entropy,

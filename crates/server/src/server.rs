@@ -5,7 +5,6 @@ mod upkeep;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use self::entrance::{Entrance, FailedServices, enter};
 use self::upkeep::{end_expired_tokens, write_last_used};
 use crate::access::{Gate, Requirement};
 use crate::admit::{Admission, Routes};
-use crate::audit::{AuditLog, AuditOptions};
+use crate::audit::AuditLog;
 use crate::config::ServerConfig;
 use crate::error::ServerError;
 use crate::grpc::GrpcService;
@@ -129,7 +128,7 @@ pub struct Builder {
     failed: FailedServices,
     failed_parts: FailedParts,
     certificates: Option<Certificates>,
-    audit_directory: Option<PathBuf>,
+    audit: Option<Arc<AuditLog>>,
     oidc: Option<OidcOptions>,
 }
 
@@ -140,9 +139,9 @@ impl Builder {
         self
     }
 
-    /// Keeps an audit log in a directory, unless the settings say that there is none.
-    pub fn audit(mut self, directory: PathBuf) -> Self {
-        self.audit_directory = Some(directory);
+    /// Records changes and refused attempts in an audit log.
+    pub fn audit(mut self, log: Option<Arc<AuditLog>>) -> Self {
+        self.audit = log;
         self
     }
 
@@ -190,7 +189,7 @@ impl Builder {
             tracing::warn!(%address, "tokens will cross the network unencrypted: set server.tls_certificate and server.tls_key");
         }
         let deps = self.deps;
-        let audit = audit_log(&self.config, self.audit_directory, &deps.metrics)?;
+        let audit = self.audit;
         let oidc = match self.oidc {
             Some(options) => {
                 let (tokens, clock) = (deps.tokens.clone(), deps.clock.clone());
@@ -236,34 +235,13 @@ impl Builder {
                 router,
                 tls,
                 doors.metrics.clone(),
-            ))),
+            )?)),
             doors,
             address,
             stopping,
             running: Mutex::new(None),
         })
     }
-}
-
-/// The audit log in a directory, if one is to be kept.
-fn audit_log(
-    config: &ServerConfig,
-    directory: Option<PathBuf>,
-    metrics: &Metrics,
-) -> Result<Option<Arc<AuditLog>>, ServerError> {
-    let Some(directory) = directory.filter(|_| config.audit_log) else {
-        return Ok(None);
-    };
-    let options = AuditOptions {
-        directory,
-        file_bytes_max: config.audit_file_bytes_max.bytes(),
-        files_max: config.audit_files_max,
-    };
-    let mut started = None;
-    metrics.register(|registry| started = Some(AuditLog::start(options, registry)));
-    let log = started.expect("registering runs its closure");
-    let log = log.map_err(|source| ServerError::AuditLog { source })?;
-    Ok(Some(Arc::new(log)))
 }
 
 /// What answers gRPC.
@@ -359,7 +337,7 @@ impl Server {
             failed: FailedServices::default(),
             failed_parts: Arc::new(Vec::new),
             certificates: None,
-            audit_directory: None,
+            audit: None,
             oidc: None,
         }
     }

@@ -3,6 +3,9 @@
 //! A part opens the file with its own ordered, checksummed migrations and gets a connection.
 //! Commits are durable (`synchronous=FULL`): what is acknowledged has been flushed. A part that has
 //! changes whose loss in a crash of the machine is harmless makes them by [`Database::relaxed`].
+//! Of a damaged file [`repair`] saves what can be read.
+
+pub mod repair;
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -15,6 +18,12 @@ use sha2::{Digest, Sha256};
 
 pub use rusqlite;
 use rusqlite::ErrorCode;
+
+/// What SQLite keeps beside a file, by what is added to its name.
+const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
+
+/// How long a connection waits for another one's commit.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One step of a part's schema. Its text never changes once released; a later step follows it.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +105,7 @@ impl Database {
     ) -> Result<Self, StateError> {
         create_private(path)?;
         let mut connection = rusqlite::Connection::open(path)?;
-        connection.busy_timeout(Duration::from_secs(10))?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "foreign_keys", true)?;
@@ -115,7 +124,7 @@ impl Database {
     /// [`StateError`] when the file cannot be opened.
     pub fn relaxed(path: &Path) -> Result<Self, StateError> {
         let connection = rusqlite::Connection::open(path)?;
-        connection.busy_timeout(Duration::from_secs(10))?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         // A checkpoint flushes; it is made when there is time, by `checkpoint`.
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
@@ -157,7 +166,7 @@ pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBu
         return Ok(None);
     }
     let aside = path.with_extension(format!("db.corrupt-{}", now.as_micros()));
-    for suffix in ["", "-wal", "-shm"] {
+    for suffix in SUFFIXES {
         let from = with_suffix(path, suffix);
         if from.exists() {
             fs::rename(&from, with_suffix(&aside, suffix)).map_err(|source| StateError::File {
@@ -173,7 +182,7 @@ pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBu
 fn is_sound(path: &Path) -> Result<bool, StateError> {
     let check = || -> rusqlite::Result<String> {
         let connection = rusqlite::Connection::open(path)?;
-        connection.busy_timeout(Duration::from_secs(10))?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
     };
     match check() {

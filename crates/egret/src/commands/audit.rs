@@ -8,7 +8,7 @@ use egret_base::{Clock, SystemClock, Timestamp};
 use crate::answers::{AuditEntry, Items};
 use crate::api::Api;
 use crate::failure::Failure;
-use crate::output::{Output, listing};
+use crate::output::{Output, duration, listing, printable};
 
 /// Which entries are listed.
 pub(crate) struct AuditRequest {
@@ -41,27 +41,41 @@ fn before(now: Timestamp, by: Duration) -> Timestamp {
 
 fn table(entries: Items<AuditEntry>) -> String {
     let absent = || "-".to_owned();
+    let mut head = vec![
+        "at",
+        "operation",
+        "object",
+        "status",
+        "token",
+        "tenant",
+        "address",
+    ];
+    // Only sessions through the proxy have one.
+    let has_remarks = entries.items.iter().any(|entry| entry.reason.is_some());
+    head.extend(has_remarks.then_some("remark"));
+    let columns = head.len();
     let rows = entries.items.into_iter().map(|entry| {
-        vec![
+        // Of a session the role stands in the place of the token.
+        let holder = entry.token_name.or(entry.token).or(entry.role);
+        let duration = entry.duration_ms.map(duration);
+        let remark: Vec<String> = entry.reason.into_iter().chain(duration).collect();
+        let cells = [
             entry.at,
             entry.operation,
             entry.object.unwrap_or_else(absent),
             entry.status.to_string(),
-            entry.token_name.or(entry.token).unwrap_or_else(absent),
+            holder.unwrap_or_else(absent),
             entry.tenant.unwrap_or_else(absent),
             entry.address.unwrap_or_else(absent),
-        ]
+            remark.join(" after "),
+        ];
+        let cells = cells.iter().take(columns);
+        cells.map(|cell| one_line(cell)).collect()
     });
-    listing(
-        &[
-            "at",
-            "operation",
-            "object",
-            "status",
-            "token",
-            "tenant",
-            "address",
-        ],
-        rows,
-    )
+    listing(&head, rows)
+}
+
+/// Names that clients without a token may choose neither steer the terminal nor look like lines.
+fn one_line(text: &str) -> String {
+    printable(&text.replace(['\n', '\r'], " "))
 }

@@ -1,5 +1,7 @@
 //! `egret repair`: what of the data is damaged or missing, and mending it. The server must not run.
 
+mod state;
+
 use std::path::PathBuf;
 
 use egret_base::{Clock, SystemClock};
@@ -79,6 +81,7 @@ fn examine(home: &Home) -> Result<Vec<Finding>, Failure> {
         let missing = home.missing_database(&source)?;
         findings.extend(missing.map(|problem| begin_anew("postgres", problem)));
     }
+    findings.extend(state::examine(&home.state_db())?);
     Ok(findings)
 }
 
@@ -90,6 +93,7 @@ fn mend(home: &Home, part: &str, stamp: &str) -> Result<(), Failure> {
         Some(("series", name)) => {
             egret_series::repair::repair(&series(home), name, stamp).map_err(failure)?;
         }
+        _ if state::is_part(part) => state::mend(&home.state_db(), part, stamp)?,
         _ => home.forget(part)?,
     }
     Ok(())

@@ -8,9 +8,9 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use egret_base::Timestamp;
 use egret_base::lifecycle::Failures;
 use egret_base::parts::KnownParts;
+use egret_base::{Condition, Timestamp};
 use egret_linux::trust;
 use egret_postgres::embedded::Layout;
 use egret_postgres::postmaster::check_socket_path;
@@ -22,11 +22,13 @@ const ENGINE_PARTS: [(&str, &str); 2] =
     [("queue", "queue/partitions"), ("series", "series/shards")];
 const POSTGRES_PART: &str = "postgres";
 const STATE_PART: &str = "state.db";
+const STATE_LOST: &str = "what state.db held is lost: branches are found again by their manifests, tokens are not, and a new admin token is made";
 
 /// The data directory of one Egret, locked for as long as this value is kept.
 pub struct Home {
     data_dir: PathBuf,
     run_dir: PathBuf,
+    state_lost: Condition,
     _lock: File,
 }
 
@@ -53,6 +55,7 @@ impl Home {
         Ok(Self {
             data_dir,
             run_dir,
+            state_lost: Condition::new("state_lost", STATE_PART),
             _lock: lock,
         })
     }
@@ -127,15 +130,14 @@ impl Home {
         }))
     }
 
-    /// Says in the log that `state.db` is gone, where there was one at an earlier start.
+    /// Says that `state.db` is gone, where there was one at an earlier start.
     ///
     /// # Errors
     /// When the list of what there was cannot be read.
-    pub fn warn_of_missing_state(&self) -> anyhow::Result<()> {
+    pub fn note_missing_state(&self) -> anyhow::Result<()> {
         if self.known_parts()?.number(STATE_PART).is_some() && !self.state_db().exists() {
-            tracing::warn!(
-                "state.db is missing, although there was one at an earlier start: branches are found again by their manifests, tokens are lost and a new admin token is made"
-            );
+            let reason = "state.db is missing, although there was one at an earlier start";
+            self.state_lost.fail(reason, STATE_LOST);
         }
         Ok(())
     }
@@ -181,16 +183,22 @@ impl Home {
         KnownParts::read(&self.data_dir).context("read the list of what is in the data directory")
     }
 
-    /// Moves an unreadable `state.db` aside; its parts are rebuilt.
+    /// Moves an unreadable `state.db` aside; its parts are rebuilt. While one that was set aside is there, at this start
+    /// or at an earlier one, what it held is lost, and that is said.
     ///
     /// # Errors
     /// When it cannot be moved.
     pub fn mend_state(&self, now: Timestamp) -> anyhow::Result<()> {
-        if let Some(aside) = egret_state::set_aside_if_corrupt(&self.state_db(), now)? {
-            tracing::warn!(
-                aside = %aside.display(),
-                "state.db was unreadable: branches are found again by their manifests, tokens are lost and a new admin token is made"
+        egret_state::set_aside_if_corrupt(&self.state_db(), now)?;
+        let aside = egret_state::repair::files_set_aside(&self.state_db())?;
+        let names = aside.iter().filter_map(|path| path.file_name());
+        let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+        if !names.is_empty() {
+            let reason = format!(
+                "state.db was unreadable and is set aside as {}: `egret repair` shows what of it can be put back, while Egret is stopped",
+                names.join(", ")
             );
+            self.state_lost.fail(reason, STATE_LOST);
         }
         Ok(())
     }

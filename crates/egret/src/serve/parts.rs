@@ -11,15 +11,14 @@ use std::sync::Arc;
 use anyhow::bail;
 use egret_base::lifecycle::Stack;
 use egret_base::{Clock, Entropy, SteadyClock};
-use egret_branches::Branches;
 use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
 use egret_outgoing::{Destinations, OutgoingConfig};
 use egret_postgres::Databases;
 use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
-use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
+use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig, ProxyOptions};
 use egret_server::{
-    Build, Builder, Certificates, DEFAULT_TENANT, Deps, Metrics, OidcConfig, OidcOptions,
+    AuditLog, Build, Builder, Certificates, DEFAULT_TENANT, Deps, Metrics, OidcConfig, OidcOptions,
     ProxyAddress, Server, ServerConfig, Tokens, branches_routes, clock_routes, document_routes,
     installation_routes, outbox_routes, queue_routes, queue_service, series_routes, series_service,
     view_routes, view_service,
@@ -220,10 +219,9 @@ impl Parts {
             self.entropy.clone(),
         )?);
         let admin = tokens.ensure_admin(&home.admin_token())?;
-        let proxy = match underneath.embedded() {
-            Some(embedded) => Some(Arc::new(self.proxy(embedded.branches.clone())?)),
-            None => None,
-        };
+        let directory = home.data_dir().join("audit");
+        let audit = AuditLog::open(&self.server, directory, &self.metrics)?;
+        let proxy = self.proxy(&underneath, audit.clone());
         if let Some(proxy) = &proxy {
             stack.push(proxy.clone());
         }
@@ -239,7 +237,7 @@ impl Parts {
                 readiness: Arc::new(move || under.readiness()),
             },
         )
-        .audit(home.data_dir().join("audit"))
+        .audit(audit)
         .failures(
             stack.failures().clone(),
             Arc::new(move || whole.failed_parts()),
@@ -337,15 +335,22 @@ impl Parts {
             .grpc(of_views)
     }
 
-    fn proxy(&self, branches: Branches) -> anyhow::Result<Proxy> {
-        let directory = Arc::new(BranchDirectory::new(branches));
-        let (config, entropy) = (self.proxy.clone(), self.entropy.clone());
-        let tls = self.certificates.as_ref().map(Certificates::server_config);
+    /// The proxy, where there are branches to reach.
+    fn proxy(&self, underneath: &Underneath, audit: Option<Arc<AuditLog>>) -> Option<Arc<Proxy>> {
+        let branches = underneath.embedded()?.branches.clone();
+        let options = ProxyOptions {
+            config: self.proxy.clone(),
+            directory: Arc::new(BranchDirectory::new(branches)),
+            tls: self.certificates.as_ref().map(Certificates::server_config),
+            clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
+            audit,
+        };
         let mut made = None;
         self.metrics.register(|registry| {
-            made = Some(Proxy::new(config, directory, tls, entropy, registry));
+            made = Some(Arc::new(Proxy::new(options, registry)));
         });
-        Ok(made.expect("registering runs its closure"))
+        made
     }
 }
 

@@ -7,6 +7,7 @@ mod identity;
 mod local_user;
 mod outgoing;
 mod queue;
+mod registry;
 mod rights;
 mod routes;
 mod storage;

@@ -176,7 +176,8 @@ impl<L: Log + 'static> Upkeep<L> {
     /// Whether a snapshot is due. With a full disk it is as soon as anything was appended, as what it
     /// makes superfluous may be what fills the disk: a purge is a short record.
     fn is_due(&self, log: &L) -> bool {
-        match self.failing.is_active() || log.shortage().is_some() {
+        let is_failing = self.failing.is_active() || self.compaction_failing.is_active();
+        match is_failing || log.shortage().is_some() {
             _ if self.after_bytes == u64::MAX => false,
             true => self.appended > 0 && Instant::now() >= self.rested_at,
             false => self.appended >= self.after_bytes.max(self.file_bytes / 4),
@@ -270,6 +271,11 @@ impl<L: Log + 'static> Upkeep<L> {
         log.truncate_below(first)?;
         let rest = live.into_iter().filter(|one| one.segment.first >= first);
         self.runs.extend(plan(rest));
+        if self.runs.is_empty() {
+            // What could not be compacted is gone, or is sparse no more.
+            let message = "no segments of the queue's log are left to be compacted";
+            self.compaction_failing.recover(message);
+        }
         Ok(())
     }
 
@@ -315,7 +321,7 @@ impl<L: Log + 'static> Upkeep<L> {
                     }
                     Err(error) => {
                         let message = "compacted segments were not put in place; retrying";
-                        self.compaction_failing.fail(error, message);
+                        self.put_off_compaction(error, message);
                     }
                 }
             }
@@ -325,10 +331,17 @@ impl<L: Log + 'static> Upkeep<L> {
             }
             Err(error) => {
                 let message = "segments of the queue's log were not compacted; retrying";
-                self.compaction_failing.fail(error, message);
+                self.put_off_compaction(error, message);
             }
         }
         Ok(())
+    }
+
+    /// A compaction has failed: the next snapshot, which plans it again, is made after a while and not only once the
+    /// log has grown.
+    fn put_off_compaction(&mut self, error: LogError, message: &str) {
+        self.compaction_failing.fail(error, message);
+        self.rested_at = self.rested_at.max(Instant::now() + REST_FAILED);
     }
 }
 

@@ -1,7 +1,12 @@
-//! Entries are written, rotated, found again; a flood of requests without success leaves the others in place.
+//! Entries are written, rotated, found again; floods of requests without success and of sessions leave the others in
+//! place.
 
 use std::os::unix::fs::PermissionsExt;
 
+use egret_base::{ManualClock, SystemEntropy};
+
+use super::quota::{FAILED_PER_MINUTE_MAX, FAILED_PER_TENANT_MINUTE_MAX};
+use super::sessions::{SESSIONS_PER_MINUTE_MAX, SESSIONS_PER_TENANT_MINUTE_MAX};
 use super::*;
 
 fn options(directory: &std::path::Path) -> AuditOptions {
@@ -24,6 +29,10 @@ fn entry(number: u64, token: Option<&str>) -> AuditEntry {
         object: Some("orders".to_owned()),
         status: 204,
         suppressed: 0,
+        database: None,
+        role: None,
+        reason: None,
+        duration_ms: None,
     }
 }
 
@@ -91,4 +100,140 @@ fn requests_without_success_are_bounded_and_counted() {
         assert_eq!(found.len() as u64, FAILED_PER_MINUTE_MAX + 2);
         assert_eq!(found[1].suppressed, 1_000 - FAILED_PER_MINUTE_MAX);
     }
+}
+
+fn roomy(directory: &std::path::Path) -> Arc<AuditLog> {
+    let options = AuditOptions {
+        file_bytes_max: 4 << 20,
+        ..options(directory)
+    };
+    Arc::new(AuditLog::start(options, &mut Registry::default()).unwrap())
+}
+
+#[test]
+fn many_tokens_of_a_tenant_have_a_bound_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = roomy(directory.path());
+    let refused = |number: u64, token: &str, tenant: &str| AuditEntry {
+        status: 403,
+        tenant: Some(tenant.to_owned()),
+        ..entry(number, Some(token))
+    };
+    for number in 0..1_000 {
+        log.record(refused(number, &format!("made-{}", number % 100), "acme"));
+    }
+    log.record(refused(1_000, "other", "default"));
+    let found = log.read(&all()).unwrap();
+    assert_eq!(found.len() as u64, FAILED_PER_TENANT_MINUTE_MAX + 1);
+    assert_eq!(found[0].token.as_deref(), Some("other"));
+    assert_eq!(found[0].suppressed, 1_000 - FAILED_PER_TENANT_MINUTE_MAX);
+}
+
+fn attempt(branch: &str, address: u8) -> SessionAttempt {
+    SessionAttempt {
+        address: [127, 0, 0, address].into(),
+        tenant: "acme".to_owned(),
+        branch: branch.to_owned(),
+        database: "app".to_owned(),
+        role: "egret_branch".to_owned(),
+        is_authenticated: true,
+    }
+}
+
+fn sessions(log: &Arc<AuditLog>) -> (Arc<ManualClock>, SessionAudit) {
+    let clock = Arc::new(ManualClock::starting_at(entry(0, None).at));
+    let sessions = SessionAudit::new(log.clone(), clock.clone(), Arc::new(SystemEntropy));
+    (clock, sessions)
+}
+
+#[test]
+fn a_session_is_recorded_when_it_opens_and_when_it_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = roomy(directory.path());
+    let (_, sessions) = sessions(&log);
+    let mut record = sessions.opened(&attempt("pr-42", 1)).unwrap();
+    record.note_end("finished");
+    drop(record);
+    let found = log.read(&all()).unwrap();
+    let [end, open] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(open.request_id, end.request_id);
+    assert_eq!(open.operation, "openBranchSession");
+    assert_eq!(open.object.as_deref(), Some("pr-42"));
+    assert_eq!(open.role.as_deref(), Some("egret_branch"));
+    assert_eq!(open.address.as_deref(), Some("127.0.0.1"));
+    assert_eq!((open.status, open.duration_ms), (200, None));
+    assert_eq!(end.operation, "endBranchSession");
+    assert_eq!(end.reason.as_deref(), Some("finished"));
+    assert!(end.duration_ms.is_some());
+}
+
+#[test]
+fn a_flood_of_sessions_is_counted_and_others_are_recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = roomy(directory.path());
+    let (clock, sessions) = sessions(&log);
+    for _ in 0..1_000 {
+        drop(sessions.opened(&attempt("pr-42", 1)));
+    }
+    drop(sessions.opened(&attempt("pr-42", 2)));
+    let found = log.read(&all()).unwrap();
+    let opened = |address: &str| {
+        let opened = found.iter().filter(|entry| {
+            entry.operation == "openBranchSession" && entry.address.as_deref() == Some(address)
+        });
+        let counts: Vec<u64> = opened.map(|entry| entry.suppressed).collect();
+        (counts.len() as u64, counts.iter().sum::<u64>())
+    };
+    // The latest one that was counted only is recorded with the number of those before it.
+    let counted = 1_000 - SESSIONS_PER_MINUTE_MAX;
+    let recorded = SESSIONS_PER_MINUTE_MAX + 1;
+    assert_eq!(opened("127.0.0.1"), (recorded, counted - 1));
+    assert_eq!(opened("127.0.0.2"), (1, 0));
+    // Another minute is another flood.
+    clock.advance(Duration::from_secs(60));
+    drop(sessions.opened(&attempt("pr-42", 1)));
+    let again = log.read(&all()).unwrap();
+    assert_eq!(again.len(), found.len() + 2);
+}
+
+#[test]
+fn many_branches_of_a_tenant_have_a_bound_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = roomy(directory.path());
+    let (_, sessions) = sessions(&log);
+    let opened = (0..400).filter(|number| {
+        let attempt = attempt(&format!("pr-{number}"), 1);
+        sessions.opened(&attempt).is_some()
+    });
+    assert_eq!(opened.count() as u64, SESSIONS_PER_TENANT_MINUTE_MAX);
+}
+
+#[test]
+fn refused_sessions_have_bounds_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = roomy(directory.path());
+    let (_, sessions) = sessions(&log);
+    let refusal = || SessionRefusal {
+        status: 401,
+        reason: "password",
+    };
+    for number in 0..1_000 {
+        let guess = SessionAttempt {
+            is_authenticated: false,
+            ..attempt(&format!("guess-{number}"), 1)
+        };
+        sessions.refused(&guess, refusal());
+    }
+    // Neither a request without a token nor a client with the password is counted among them.
+    log.record(AuditEntry {
+        status: 401,
+        ..entry(1, None)
+    });
+    sessions.refused(&attempt("pr-42", 1), refusal());
+    let found = log.read(&all()).unwrap();
+    assert_eq!(found.len() as u64, FAILED_PER_MINUTE_MAX + 2);
+    assert_eq!(found[1].suppressed, 1_000 - FAILED_PER_MINUTE_MAX);
+    assert_eq!(found[2].reason.as_deref(), Some("password"));
 }

@@ -20,6 +20,10 @@ egret_base::settings! {
         ca_file: Option<PathBuf> = None,
         /// Signature algorithms that are accepted, separated by commas.
         algorithms: String = "RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,EdDSA".to_owned(),
+        /// Kinds of tokens that are accepted, separated by commas: `at+jwt` (access tokens of RFC 9068), `JWT`, another
+        /// value of the header's `typ`, or `none` for tokens without one. Whatever stands here, a token whose claims say
+        /// that it is an ID token or a refresh token is refused.
+        token_types: String = "at+jwt, JWT, none".to_owned(),
         /// Tenant of every token. With an issuer either this or `tenant_claim` is required.
         tenant: Option<String> = None,
         /// Claim that names a token's tenant. A name that begins with `/` is a JSON Pointer, such as

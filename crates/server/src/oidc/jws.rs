@@ -60,6 +60,7 @@ impl Algorithm {
 #[derive(Deserialize)]
 struct Header {
     alg: String,
+    typ: Option<String>,
     kid: Option<String>,
     crit: Option<IgnoredAny>,
 }
@@ -70,6 +71,8 @@ pub(super) struct SignedToken<'a> {
     pub(super) message: &'a [u8],
     pub(super) signature: Vec<u8>,
     pub(super) algorithm: Algorithm,
+    /// `typ` of the header (RFC 7515 section 4.1.9).
+    pub(super) token_type: Option<String>,
     pub(super) key_id: Option<String>,
     payload: &'a str,
 }
@@ -109,6 +112,7 @@ impl<'a> SignedToken<'a> {
             message: message.as_bytes(),
             signature: decode(signature)?,
             algorithm: Algorithm::named(&header.alg).ok_or(JwtRefusal::Algorithm)?,
+            token_type: header.typ,
             key_id: header.kid,
             payload,
         })

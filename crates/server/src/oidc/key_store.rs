@@ -2,7 +2,9 @@
 //!
 //! One task fetches, so there is never more than one fetch. It does so at an interval, and when a
 //! token names a key that is not there; the latter at most once in a pause, whatever tokens are sent.
-//! A request waits for such a fetch for a bounded time, and only so many requests do.
+//! A fetch that was begun before a request came may have missed the request's key: one more may then
+//! follow it at once, also at most once in a pause. A request waits for the fetch that it needs for a
+//! bounded time, and only so many requests do.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -41,11 +43,25 @@ struct LoadedKeys {
 /// What is known of fetches.
 #[derive(Default)]
 struct FetchState {
-    /// Whether a fetch is wanted or under way.
-    is_pending: bool,
+    /// The number of the latest fetch that was begun, from 1 on.
+    begun: u64,
+    is_running: bool,
+    /// Whether another one is to begin as soon as none runs.
+    is_wanted: bool,
+    /// When a token last wanted a fetch while one was running, by the clock's running time.
+    followed_at: Option<Duration>,
     /// When the latest one ended, by the clock's running time.
     ended_at: Option<Duration>,
     has_failed: bool,
+}
+
+/// Which fetch a request waits for.
+struct AwaitedFetch {
+    number: u64,
+    /// Whether it was begun before the request came, and none may follow it now: what it does not have may exist.
+    has_begun: bool,
+    /// The number of the latest fetch that has ended.
+    ended: watch::Receiver<u64>,
 }
 
 /// The keys of the issuer.
@@ -58,8 +74,8 @@ pub(super) struct KeyStore {
     loaded: RwLock<LoadedKeys>,
     fetches: Mutex<FetchState>,
     wanted: Notify,
-    /// Changes when a fetch ends.
-    ended: watch::Sender<()>,
+    /// The number of the latest fetch that has ended.
+    ended: watch::Sender<u64>,
     waiters: Semaphore,
     unreachable: Condition,
     metrics: OidcMetrics,
@@ -101,7 +117,7 @@ impl KeyStore {
             loaded: RwLock::default(),
             fetches: Mutex::default(),
             wanted: Notify::new(),
-            ended: watch::channel(()).0,
+            ended: watch::channel(0).0,
             waiters: Semaphore::new(usize::try_from(WAITERS_MAX.max).unwrap_or(usize::MAX)),
             unreachable: Condition::new("oidc_keys_unreachable", "oidc.issuer"),
             metrics,
@@ -125,45 +141,74 @@ impl KeyStore {
             Err(JwtRefusal::KeyUnknown) => {}
             found => return found,
         }
-        if let Some(mut ended) = self.want_fetch() {
-            let _permit = self
-                .waiters
-                .try_acquire()
-                .map_err(|_| JwtRefusal::KeysUnavailable)?;
-            // Whether it ended or takes too long: what is known now decides.
-            let _ = tokio::time::timeout(WAIT_MAX, ended.changed()).await;
-        }
+        let is_certain = match self.want_fetch() {
+            None => true,
+            Some(fetch) => {
+                let _permit = self
+                    .waiters
+                    .try_acquire()
+                    .map_err(|_| JwtRefusal::KeysUnavailable)?;
+                let is_certain = !fetch.has_begun;
+                let ended = tokio::time::timeout(WAIT_MAX, self.until_ended(fetch, token)).await;
+                ended.is_ok() && is_certain
+            }
+        };
         match self.keys().find(token) {
-            Err(JwtRefusal::KeyUnknown) if self.is_uncertain() => Err(JwtRefusal::KeysUnavailable),
+            Err(JwtRefusal::KeyUnknown) if !is_certain || !self.has_fetched() => {
+                Err(JwtRefusal::KeysUnavailable)
+            }
             found => found,
+        }
+    }
+
+    /// Waits until a fetch has ended, or an earlier one has brought the key of a token.
+    async fn until_ended(&self, mut fetch: AwaitedFetch, token: &SignedToken<'_>) {
+        // The sender lives as long as this store.
+        while fetch.ended.changed().await.is_ok() {
+            let is_unknown = matches!(self.keys().find(token), Err(JwtRefusal::KeyUnknown));
+            if *fetch.ended.borrow_and_update() >= fetch.number || !is_unknown {
+                return;
+            }
         }
     }
 
     /// Has the keys read again now.
     pub(super) fn refresh(&self) {
-        self.lock_fetches().is_pending = true;
+        self.lock_fetches().is_wanted = true;
         self.wanted.notify_one();
     }
 
-    /// Asks for a fetch unless one has ended within the pause; the receiver learns when it has ended.
-    fn want_fetch(&self) -> Option<watch::Receiver<()>> {
+    /// The fetch that a request needs whose key is not known; `None` where one has ended within the pause.
+    fn want_fetch(&self) -> Option<AwaitedFetch> {
         let mut fetches = self.lock_fetches();
-        if !fetches.is_pending {
-            let ended_at = fetches.ended_at;
-            let now = self.clock.running();
-            if ended_at.is_some_and(|at| now.saturating_sub(at) < self.refresh_pause) {
-                return None;
+        let now = self.clock.running();
+        let is_recent = |at: Duration| now.saturating_sub(at) < self.refresh_pause;
+        let mut has_begun = false;
+        if !fetches.is_wanted {
+            if !fetches.is_running {
+                if fetches.ended_at.is_some_and(is_recent) {
+                    return None;
+                }
+                fetches.is_wanted = true;
+            } else if fetches.followed_at.is_some_and(is_recent) {
+                has_begun = true;
+            } else {
+                fetches.followed_at = Some(now);
+                fetches.is_wanted = true;
             }
-            fetches.is_pending = true;
             self.wanted.notify_one();
         }
-        Some(self.ended.subscribe())
+        Some(AwaitedFetch {
+            number: fetches.begun + u64::from(!has_begun),
+            has_begun,
+            ended: self.ended.subscribe(),
+        })
     }
 
-    /// Whether a key that is not known may exist all the same.
-    fn is_uncertain(&self) -> bool {
+    /// Whether the latest fetch has brought the issuer's keys.
+    fn has_fetched(&self) -> bool {
         let fetches = self.lock_fetches();
-        fetches.is_pending || fetches.has_failed || fetches.ended_at.is_none()
+        !fetches.has_failed && fetches.ended_at.is_some()
     }
 
     /// The keys; none when they are too old.
@@ -189,6 +234,7 @@ impl KeyStore {
     /// Fetches at the interval and when it is wanted, until `stopping`.
     pub(super) async fn run(&self, verified: &VerifiedTokens, stopping: CancellationToken) {
         loop {
+            self.begin_fetch();
             let fetched = tokio::select! {
                 () = stopping.cancelled() => return,
                 fetched = self.source.fetch() => fetched,
@@ -201,8 +247,7 @@ impl KeyStore {
             self.end_tokens_without_key(verified);
             let due = tokio::time::sleep(pause);
             tokio::pin!(due);
-            // A wish that an earlier fetch has met is not met again.
-            while !self.lock_fetches().is_pending {
+            while !self.lock_fetches().is_wanted {
                 tokio::select! {
                     () = stopping.cancelled() => return,
                     () = self.wanted.notified() => {}
@@ -210,6 +255,14 @@ impl KeyStore {
                 }
             }
         }
+    }
+
+    /// Notes that a fetch begins, which is what was wanted before.
+    fn begin_fetch(&self) {
+        let mut fetches = self.lock_fetches();
+        fetches.begun += 1;
+        fetches.is_running = true;
+        fetches.is_wanted = false;
     }
 
     fn end_fetch(&self, fetched: Result<KeySet, String>) {
@@ -228,12 +281,10 @@ impl KeyStore {
             }
         };
         let mut fetches = self.lock_fetches();
-        *fetches = FetchState {
-            is_pending: false,
-            ended_at: Some(self.clock.running()),
-            has_failed,
-        };
-        self.ended.send_replace(());
+        fetches.is_running = false;
+        fetches.ended_at = Some(self.clock.running());
+        fetches.has_failed = has_failed;
+        self.ended.send_replace(fetches.begun);
     }
 
     fn load(&self, keys: KeySet) {
@@ -248,3 +299,6 @@ impl KeyStore {
         self.fetches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

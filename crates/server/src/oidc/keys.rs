@@ -24,8 +24,11 @@ use super::refusal::JwtRefusal;
 /// Most keys of an issuer, those included that cannot be used.
 const KEYS_MAX: Limit = Limit::new("oidc_keys_max", 100);
 
-/// Bytes of an RSA modulus: 2048 to 8192 bits.
-const MODULUS_BYTES: std::ops::RangeInclusive<usize> = 256..=1_024;
+/// Bytes of an RSA modulus, at least: 2048 bits.
+const MODULUS_BYTES_MIN: usize = 256;
+
+/// Bits of an RSA modulus: what a verification costs grows with their square.
+const MODULUS_BITS_MAX: Limit = Limit::new("oidc_rsa_bits_max", 4_096);
 
 /// Bytes of an RSA exponent: larger ones make a verification slow.
 const EXPONENT_BYTES_MAX: usize = 4;
@@ -222,7 +225,8 @@ impl Material {
         match (key.kty.as_str(), key.crv.as_deref()) {
             ("RSA", _) => {
                 let (modulus, exponent) = (number(&key.n)?, number(&key.e)?);
-                let is_bounded = MODULUS_BYTES.contains(&modulus.len())
+                let is_bounded = modulus.len() >= MODULUS_BYTES_MIN
+                    && MODULUS_BITS_MAX.check(modulus.len() as u64 * 8).is_ok()
                     && (1..=EXPONENT_BYTES_MAX).contains(&exponent.len());
                 is_bounded.then_some(Material::Rsa { modulus, exponent })
             }

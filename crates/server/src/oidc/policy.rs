@@ -11,8 +11,9 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::config::OidcConfig;
-use super::jws::Algorithm;
+use super::jws::{Algorithm, SignedToken};
 use super::refusal::JwtRefusal;
+use super::token_type::{self, TokenTypes};
 use crate::error::ServerError;
 use crate::tokens::{
     ADMIN, DEFAULT_TENANT, SCOPES_MAX, Scope, Token, Tokens, check_claims, check_tenant, shown_name,
@@ -39,6 +40,7 @@ pub(super) struct Policy {
     issuer: String,
     audience: String,
     algorithms: Vec<Algorithm>,
+    token_types: TokenTypes,
     tenant: TenantSource,
     scopes_claim: String,
     scopes_prefix: String,
@@ -93,6 +95,7 @@ impl Policy {
             issuer,
             audience,
             algorithms: read_algorithms(&config.algorithms)?,
+            token_types: TokenTypes::read(&config.token_types)?,
             tenant: read_tenant(config)?,
             scopes_claim: config.scopes_claim.clone(),
             scopes_prefix: config.scopes_prefix.clone(),
@@ -105,8 +108,15 @@ impl Policy {
         })
     }
 
-    pub(super) fn allows(&self, algorithm: Algorithm) -> bool {
-        self.algorithms.contains(&algorithm)
+    /// Checks what a token's header says, before its signature is verified.
+    ///
+    /// # Errors
+    /// [`JwtRefusal::Algorithm`], [`JwtRefusal::Type`].
+    pub(super) fn check_header(&self, token: &SignedToken<'_>) -> Result<(), JwtRefusal> {
+        if !self.algorithms.contains(&token.algorithm) {
+            return Err(JwtRefusal::Algorithm);
+        }
+        self.token_types.check_header(token.token_type.as_deref())
     }
 
     /// The token of Egret that verified claims amount to; without scopes where none is known.
@@ -125,6 +135,7 @@ impl Policy {
         if !texts(&claims["aud"]).any(|audience| audience == self.audience) {
             return Err(JwtRefusal::Audience);
         }
+        token_type::check_claims(claims)?;
         let expires_at = self.check_times(claims, now)?;
         let subject = claims["sub"].as_str().unwrap_or_default();
         if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX {

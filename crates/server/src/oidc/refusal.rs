@@ -14,6 +14,9 @@ pub enum JwtRefusal {
     /// The algorithm is not among those of the settings, or not that of the key.
     #[error("the token is not valid: oidc.algorithms or the key does not allow its algorithm")]
     Algorithm,
+    /// The token is one of another kind, such as an ID token.
+    #[error("the token is not valid: {0}")]
+    Type(&'static str),
     /// The issuer has no such key.
     #[error("the token is not valid: the issuer has no key with its `kid`")]
     KeyUnknown,
@@ -47,6 +50,12 @@ pub enum JwtRefusal {
     /// Too many tokens hold requests open.
     #[error("too many tokens of the issuer are in use: {0}")]
     TooMany(LimitExceeded),
+    /// Too many tokens wait to be verified.
+    #[error("too many tokens of the issuer are being verified: {0}")]
+    Busy(LimitExceeded),
+    /// The client's address has sent too many tokens that came to nothing.
+    #[error("too many tokens from this address were refused: {0}")]
+    TooManyFailures(LimitExceeded),
 }
 
 impl JwtRefusal {
@@ -66,6 +75,9 @@ impl JwtRefusal {
             JwtRefusal::Claim(_) => "claim",
             JwtRefusal::KeysUnavailable => "keys_unavailable",
             JwtRefusal::TooMany(_) => "too_many",
+            JwtRefusal::Busy(_) => "busy",
+            JwtRefusal::TooManyFailures(_) => "too_many_failures",
+            JwtRefusal::Type(_) => "type",
         }
     }
 }
@@ -75,14 +87,19 @@ impl Coded for JwtRefusal {
         match self {
             JwtRefusal::Expired { .. } => "token_expired",
             JwtRefusal::KeysUnavailable => "oidc_keys_unavailable",
-            JwtRefusal::TooMany(exceeded) => exceeded.name,
+            JwtRefusal::TooMany(exceeded)
+            | JwtRefusal::Busy(exceeded)
+            | JwtRefusal::TooManyFailures(exceeded) => exceeded.name,
             _ => "token_invalid",
         }
     }
 
     fn kind(&self) -> Kind {
         match self {
-            JwtRefusal::KeysUnavailable | JwtRefusal::TooMany(_) => Kind::Unavailable,
+            JwtRefusal::KeysUnavailable | JwtRefusal::TooMany(_) | JwtRefusal::Busy(_) => {
+                Kind::Unavailable
+            }
+            JwtRefusal::TooManyFailures(_) => Kind::LimitReached,
             _ => Kind::Unauthenticated,
         }
     }

@@ -1,9 +1,11 @@
 //! Tokens that were verified, until they end: a request with one of them costs no signature.
 //!
-//! A token with open requests stays, as what ends it finds it here. So at the limit the tokens make
-//! room that no request holds, least recently used first.
+//! A token with open requests stays, as what ends it finds it here. So at the limit a token makes
+//! room that no request holds. Which one is decided by the clock algorithm ("second chance"): tokens
+//! stand in queues, one of each tenant and one of all, and one that was used since it was put there
+//! goes to the end once more. A bounded number of them is looked at, however many there are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use egret_base::{Limit, LimitExceeded, Timestamp};
@@ -18,8 +20,11 @@ const VERIFIED_MAX: Limit = Limit::new("oidc_tokens_verified_max", 20_000);
 /// Most of them of one tenant.
 const TENANT_VERIFIED_MAX: Limit = Limit::new("oidc_tokens_verified_per_tenant_max", 10_000);
 
-/// What part of the tokens makes room at once, as finding the least recently used looks at all.
-const EVICTED_FRACTION: usize = 8;
+/// Tokens that are looked at to find one that makes room.
+const EXAMINED_MAX: usize = 64;
+
+/// Entries of a queue beyond twice its tokens at which those of forgotten tokens are removed.
+const STALE_MAX: usize = 64;
 
 /// What a token is known by: its SHA-256.
 pub(super) type TokenDigest = [u8; 32];
@@ -30,12 +35,38 @@ struct VerifiedToken {
     key: Fingerprint,
 }
 
-/// The tokens by their digests.
+/// The tokens.
 #[derive(Debug)]
 pub(super) struct VerifiedTokens {
-    by_digest: RwLock<HashMap<TokenDigest, VerifiedToken>>,
+    remembered: RwLock<Remembered>,
     limit: Limit,
     tenant_limit: Limit,
+}
+
+#[derive(Debug, Default)]
+struct Remembered {
+    by_digest: HashMap<TokenDigest, VerifiedToken>,
+    /// All tokens, for the limit of all of them.
+    queue: EvictionQueue,
+    tenants: HashMap<String, TenantTokens>,
+}
+
+/// The tokens of one tenant.
+#[derive(Debug, Default)]
+struct TenantTokens {
+    count: usize,
+    queue: EvictionQueue,
+}
+
+/// Tokens in the order in which they are looked at for making room; some may be forgotten already.
+#[derive(Debug, Default)]
+struct EvictionQueue(VecDeque<QueuedToken>);
+
+#[derive(Debug)]
+struct QueuedToken {
+    digest: TokenDigest,
+    /// When the token had been used last when it was put here.
+    last_used: Option<Timestamp>,
 }
 
 impl Default for VerifiedTokens {
@@ -52,42 +83,36 @@ impl VerifiedTokens {
     /// No tokens yet, and bounds for all of them and those of one tenant.
     fn bounded(limit: Limit, tenant_limit: Limit) -> Self {
         Self {
-            by_digest: RwLock::default(),
+            remembered: RwLock::default(),
             limit,
             tenant_limit,
         }
     }
 
     pub(super) fn find(&self, digest: &TokenDigest) -> Option<Arc<LiveToken>> {
-        self.read().get(digest).map(|known| known.token.clone())
+        let remembered = self.read();
+        let known = remembered.by_digest.get(digest)?;
+        Some(known.token.clone())
     }
 
     /// Remembers a token. Of two requests that verified the same token, the second gets the first one's.
     ///
     /// # Errors
-    /// [`LimitExceeded`]: there are as many, all of them in use.
+    /// [`LimitExceeded`]: there are as many, and those that were looked at are all in use.
     pub(super) fn insert(
         &self,
         digest: TokenDigest,
         token: LiveToken,
         key: Fingerprint,
     ) -> Result<Arc<LiveToken>, LimitExceeded> {
-        let mut tokens = self.write();
-        if let Some(known) = tokens.get(&digest) {
+        let mut remembered = self.write();
+        if let Some(known) = remembered.by_digest.get(&digest) {
             return Ok(known.token.clone());
         }
-        // Below the bound of a tenant there is nothing to count.
-        if tokens.len() as u64 >= self.tenant_limit.max {
-            let tenant = token.tenant.as_str();
-            make_room(&mut tokens, self.tenant_limit, |of| of.tenant == tenant)?;
-            make_room(&mut tokens, self.limit, |_| true)?;
-        }
+        remembered.make_room_of_tenant(&token.tenant, self.tenant_limit)?;
+        remembered.make_room(self.limit)?;
         let token = Arc::new(token);
-        let verified = VerifiedToken {
-            token: token.clone(),
-            key,
-        };
-        tokens.insert(digest, verified);
+        remembered.add(digest, token.clone(), key);
         Ok(token)
     }
 
@@ -95,11 +120,12 @@ impl VerifiedTokens {
     pub(super) fn end_expired(&self, now: Timestamp) {
         let has_expired = self
             .read()
+            .by_digest
             .values()
             .any(|known| known.token.end_if_expired(now));
         if has_expired {
             self.write()
-                .retain(|_, known| !known.token.end_if_expired(now));
+                .retain(|known| !known.token.end_if_expired(now));
         }
     }
 
@@ -107,10 +133,10 @@ impl VerifiedTokens {
     pub(super) fn end_all_but_of(&self, keys: &HashSet<Fingerprint>) {
         let has_key = |known: &VerifiedToken| keys.contains(&known.key);
         // This is looked at often, and seldom the case.
-        if self.read().values().all(has_key) {
+        if self.read().by_digest.values().all(has_key) {
             return;
         }
-        self.write().retain(|_, known| {
+        self.write().retain(|known| {
             let is_kept = has_key(known);
             if !is_kept {
                 known.token.end(TokenEnd::Revoked);
@@ -120,48 +146,125 @@ impl VerifiedTokens {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.read().len()
+        self.read().by_digest.len()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<TokenDigest, VerifiedToken>> {
-        // The map is changed by single calls only, so a panic elsewhere leaves it whole.
-        self.by_digest
+    fn read(&self) -> RwLockReadGuard<'_, Remembered> {
+        // Map, counts and queues are changed by calls that do not panic, so a panic elsewhere leaves them whole.
+        self.remembered
             .read()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<TokenDigest, VerifiedToken>> {
-        self.by_digest
+    fn write(&self) -> RwLockWriteGuard<'_, Remembered> {
+        self.remembered
             .write()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Makes room for one more of those tokens that `is_counted` names, by forgetting some that no request holds: of these
-/// the map has the only reference, and gives out no other while it is locked.
-///
-/// # Errors
-/// [`LimitExceeded`]: there are as many, all of them in use.
-fn make_room(
-    tokens: &mut HashMap<TokenDigest, VerifiedToken>,
-    limit: Limit,
-    is_counted: impl Fn(&LiveToken) -> bool,
-) -> Result<(), LimitExceeded> {
-    let counted = tokens.iter().filter(|(_, known)| is_counted(&known.token));
-    let count = counted.clone().count();
-    if limit.check(count as u64 + 1).is_ok() {
-        return Ok(());
+impl Remembered {
+    fn add(&mut self, digest: TokenDigest, token: Arc<LiveToken>, key: Fingerprint) {
+        let tenant = self.tenants.entry(token.tenant.clone()).or_default();
+        tenant.count += 1;
+        tenant.queue.push(digest, &token);
+        self.queue.push(digest, &token);
+        self.by_digest.insert(digest, VerifiedToken { token, key });
+        let count = tenant.count;
+        tenant.queue.shrink(count, &self.by_digest);
+        self.queue.shrink(self.by_digest.len(), &self.by_digest);
     }
-    let unused = counted.filter(|(_, known)| Arc::strong_count(&known.token) == 1);
-    let mut unused: Vec<(Option<Timestamp>, TokenDigest)> = unused
-        .map(|(digest, known)| (known.token.last_used(), *digest))
-        .collect();
-    unused.sort_unstable();
-    unused.truncate((count / EVICTED_FRACTION).max(1));
-    for (_, digest) in &unused {
-        tokens.remove(digest);
+
+    /// Forgets a token of the tenant where it has as many as it may.
+    fn make_room_of_tenant(&mut self, tenant: &str, limit: Limit) -> Result<(), LimitExceeded> {
+        let Some(tenant) = self.tenants.get_mut(tenant) else {
+            return Ok(());
+        };
+        let Err(exceeded) = limit.check(tenant.count as u64 + 1) else {
+            return Ok(());
+        };
+        let evicted = tenant.queue.pick(&self.by_digest).ok_or(exceeded)?;
+        self.forget(&evicted);
+        Ok(())
     }
-    limit.check((count - unused.len()) as u64 + 1)
+
+    /// Forgets a token where there are as many as may be.
+    fn make_room(&mut self, limit: Limit) -> Result<(), LimitExceeded> {
+        let Err(exceeded) = limit.check(self.by_digest.len() as u64 + 1) else {
+            return Ok(());
+        };
+        let evicted = self.queue.pick(&self.by_digest).ok_or(exceeded)?;
+        self.forget(&evicted);
+        Ok(())
+    }
+
+    /// Forgets a token; the queues lose it later.
+    fn forget(&mut self, digest: &TokenDigest) {
+        let Some(known) = self.by_digest.remove(digest) else {
+            return;
+        };
+        if let Some(tenant) = self.tenants.get_mut(&known.token.tenant) {
+            tenant.count -= 1;
+            if tenant.count == 0 {
+                self.tenants.remove(&known.token.tenant);
+            }
+        }
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&VerifiedToken) -> bool) {
+        let gone = self.by_digest.iter().filter(|(_, known)| !is_kept(known));
+        let gone: Vec<TokenDigest> = gone.map(|(digest, _)| *digest).collect();
+        for digest in &gone {
+            self.forget(digest);
+        }
+    }
+}
+
+impl EvictionQueue {
+    fn push(&mut self, digest: TokenDigest, token: &LiveToken) {
+        self.0.push_back(QueuedToken {
+            digest,
+            last_used: token.last_used(),
+        });
+    }
+
+    /// A token that no request holds: the first one that was not used since it was put here, else the least recently
+    /// used one of those that are looked at. Of a token that no request holds the map has the only reference, and gives
+    /// out no other while it is locked.
+    fn pick(&mut self, tokens: &HashMap<TokenDigest, VerifiedToken>) -> Option<TokenDigest> {
+        let mut idle: Option<QueuedToken> = None;
+        for _ in 0..EXAMINED_MAX {
+            let Some(queued) = self.0.pop_front() else {
+                break;
+            };
+            let Some(known) = tokens.get(&queued.digest) else {
+                continue;
+            };
+            let last_used = known.token.last_used();
+            let is_idle = Arc::strong_count(&known.token) == 1;
+            if is_idle && last_used == queued.last_used {
+                self.0.extend(idle);
+                return Some(queued.digest);
+            }
+            let again = QueuedToken {
+                last_used,
+                ..queued
+            };
+            if is_idle && idle.as_ref().is_none_or(|idle| last_used < idle.last_used) {
+                self.0.extend(idle.replace(again));
+            } else {
+                self.0.push_back(again);
+            }
+        }
+        idle.map(|idle| idle.digest)
+    }
+
+    /// Removes forgotten tokens once they are more than the others.
+    fn shrink(&mut self, count: usize, tokens: &HashMap<TokenDigest, VerifiedToken>) {
+        if self.0.len() > 2 * count + STALE_MAX {
+            self.0.retain(|queued| tokens.contains_key(&queued.digest));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -54,18 +54,45 @@ fn requests_without_a_token_are_bounded_by_connection_address_and_in_all() {
         RequestError::Busy { limit, max } => (limit, max),
         other => panic!("{other}"),
     };
-    let held: Vec<_> = (0..16).map(|_| first.enter_public().unwrap()).collect();
-    assert_eq!(limit(first.enter_public().unwrap_err()).1, 16);
-    let one_more = same_site.enter_public().unwrap();
+    let held: Vec<_> = (0..16).map(|_| first.enter_public(None).unwrap()).collect();
+    assert_eq!(limit(first.enter_public(None).unwrap_err()).1, 16);
+    let one_more = same_site.enter_public(None).unwrap();
     assert_eq!(
-        limit(same_site.enter_public().unwrap_err()),
+        limit(same_site.enter_public(None).unwrap_err()),
         ("server.public_requests_per_address_max", 17)
     );
-    let others: Vec<_> = (0..3).map(|_| other.enter_public().unwrap()).collect();
+    let others: Vec<_> = (0..3).map(|_| other.enter_public(None).unwrap()).collect();
     assert_eq!(
-        limit(other.enter_public().unwrap_err()),
+        limit(other.enter_public(None).unwrap_err()),
         ("server.public_requests_max", 20)
     );
     drop((held, one_more, others));
     assert_eq!(peers.public_requests.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn clients_of_a_proxy_are_bounded_by_their_own_addresses() {
+    let peers = peers(1);
+    let proxy = address("192.0.2.1");
+    let connected: Vec<_> = (0..3).map(|_| peers.register_proxy(proxy)).collect();
+    assert!(connected.iter().all(|peer| !peer.evicted.is_cancelled()));
+    let enter = |client: &str| connected[0].enter_public(Some(address(client)));
+    let limit = |refused: RequestError| match refused {
+        RequestError::Busy { limit, .. } => limit,
+        other => panic!("{other}"),
+    };
+    let held: Vec<_> = (0..17).map(|_| enter("203.0.113.7").unwrap()).collect();
+    let of_address = "server.public_requests_per_address_max";
+    assert_eq!(limit(enter("203.0.113.7").unwrap_err()), of_address);
+    let others: Vec<_> = (0..3).map(|_| enter("203.0.113.8").unwrap()).collect();
+    assert_eq!(
+        limit(enter("203.0.113.9").unwrap_err()),
+        "server.public_requests_max"
+    );
+    drop((held, others));
+    assert_eq!(peers.public_requests.load(Ordering::Relaxed), 0);
+    assert!(peers.forwarded().is_empty());
+    // The oldest of all still makes room.
+    assert!(peers.evict_oldest());
+    assert!(connected[0].evicted.is_cancelled());
 }

@@ -32,12 +32,17 @@ pub fn database_name(database: &str, branch: &BranchName, tenant: &str) -> Strin
     }
 }
 
+/// The tenant and the branch as a client wrote them, whether there can be such or not.
+pub(super) fn tenant_and_branch(route: &Route) -> (&str, &str) {
+    match route.branch.split_once('.') {
+        Some((name, tenant)) => (tenant, name),
+        None => (DEFAULT_TENANT, route.branch.as_str()),
+    }
+}
+
 /// The tenant and the name in the branch of a route.
 fn named(route: &Route) -> Result<(&str, BranchName), Refusal> {
-    let (name, tenant) = match route.branch.split_once('.') {
-        Some((name, tenant)) => (name, tenant),
-        None => (route.branch.as_str(), DEFAULT_TENANT),
-    };
+    let (tenant, name) = tenant_and_branch(route);
     match name.parse() {
         Ok(name) => Ok((tenant, name)),
         // The text says what a name looks like.

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::authentication::authenticate;
+use super::branches::tenant_and_branch;
 use super::cancels::Target;
 use super::directory::{Backend, Entry, NO_SUCH_DATABASE, Refusal};
 use super::handshakes::Handshake;
@@ -27,6 +28,7 @@ use super::negotiation::{ClientStream, negotiate};
 use super::relay::{self, End};
 use super::route::Wish;
 use super::{Ending, Shared, reached, reply};
+use crate::audit::{SessionAttempt, SessionRecord, SessionRefusal};
 use crate::problem::redact_paths;
 
 /// How long a client that was turned away gets to read why before its connection is closed.
@@ -77,12 +79,12 @@ pub(super) async fn serve(
     let mut ending = shared.ending.subscribe();
     let span = tracing::info_span!("proxy", %peer);
     tokio::select! {
-        () = converse(&shared, tcp, handshake).instrument(span) => {}
+        () = converse(&shared, tcp, peer, handshake).instrument(span) => {}
         () = reached(&mut ending, Ending::Dropping) => {}
     }
 }
 
-async fn converse(shared: &Arc<Shared>, tcp: TcpStream, handshake: Handshake) {
+async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handshake: Handshake) {
     let accepted = Instant::now();
     let deadline = accepted + shared.config.authentication_timeout.duration();
     prepare_socket(&tcp);
@@ -105,6 +107,7 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, handshake: Handshake) {
         None => return shared.metrics.refused(Cause::Stopping),
     };
     handshake.note_startup();
+    let mut attempt = None;
     let opened = match wanted {
         Ok(FirstPacket::Cancel(key)) => {
             shared.metrics.cancel_requested();
@@ -117,7 +120,13 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, handshake: Handshake) {
             return;
         }
         Ok(FirstPacket::Startup(packet)) => {
-            open_session(shared, &mut stream, packet, deadline, handshake).await
+            let entrance = Entrance {
+                peer,
+                deadline,
+                handshake,
+                attempt: &mut attempt,
+            };
+            open_session(shared, &mut stream, packet, entrance).await
         }
         Ok(FirstPacket::Ssl | FirstPacket::GssEncryption) => {
             unreachable!("negotiation settles encryption")
@@ -125,16 +134,47 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, handshake: Handshake) {
         Err((cause, refusal)) => Err(Stop::refused(cause, refusal)),
     };
     match opened {
-        Ok(opened) => run_session(shared, stream, opened, accepted).await,
+        Ok(opened) => {
+            let record = record_opening(shared, attempt);
+            run_session(shared, stream, opened, accepted, record).await;
+        }
         Err(Stop::Left(error)) => {
             tracing::debug!(%error, "the client left before its session was ready");
             shared.metrics.refused(Cause::ClientLeft);
         }
         Err(Stop::Told(cause, message)) => {
             shared.metrics.refused(cause);
+            record_refusal(shared, attempt, cause);
             send_farewell(stream, &message).await;
         }
     }
+}
+
+/// Records in the audit log that a session is open.
+fn record_opening(shared: &Shared, attempt: Option<SessionAttempt>) -> Option<SessionRecord> {
+    let (attempt, audit) = attempt.zip(shared.audit.as_ref())?;
+    audit.opened(&attempt)
+}
+
+/// Records in the audit log that a session was refused. Without a role and a branch there is none that was asked for.
+fn record_refusal(shared: &Shared, attempt: Option<SessionAttempt>, cause: Cause) {
+    if let (Some(attempt), Some(audit)) = (attempt, &shared.audit) {
+        let refusal = SessionRefusal {
+            status: cause.http_status(),
+            reason: cause.label(),
+        };
+        audit.refused(&attempt, refusal);
+    }
+}
+
+/// A connection until it is a session.
+struct Entrance<'a> {
+    peer: SocketAddr,
+    /// Until when the client must have proved its password.
+    deadline: Instant,
+    handshake: Handshake,
+    /// What the client asks for, once it is known; for the audit log.
+    attempt: &'a mut Option<SessionAttempt>,
 }
 
 /// From the startup packet to a session of the branch's server.
@@ -142,9 +182,14 @@ async fn open_session(
     shared: &Arc<Shared>,
     stream: &mut ClientStream,
     packet: StartupPacket,
-    deadline: Instant,
-    handshake: Handshake,
+    entrance: Entrance<'_>,
 ) -> Result<Opened, Stop> {
+    let Entrance {
+        peer,
+        deadline,
+        handshake,
+        attempt,
+    } = entrance;
     let opening = async {
         if packet.minor > 0 || !packet.protocol_options.is_empty() {
             let reply = reply::negotiate_version(&packet.protocol_options);
@@ -152,6 +197,7 @@ async fn open_session(
         }
         let wish = Wish::read(packet.parameters)
             .map_err(|refusal| Stop::refused(Cause::Route, refusal))?;
+        let attempt = attempt.insert(attempt_of(&wish, peer));
         let entering = enter(shared, stream, &wish);
         let evicted = handshake.evicted();
         let entry = before(deadline, unless_evicted(&evicted, entering)).await;
@@ -160,6 +206,7 @@ async fn open_session(
             Err(Stop::refused(Cause::AuthenticationTimeout, refusal))
         })?;
         drop(handshake);
+        attempt.is_authenticated = true;
         let max = shared.config.sessions_max;
         let permit = shared.sessions.clone().try_acquire_owned().map_err(|_| {
             let refusal = Refusal::too_many("sessions", "sessions_max", max);
@@ -178,6 +225,19 @@ async fn open_session(
         let refusal = Refusal::new("57P03", "the database system is shutting down");
         Err(Stop::refused(Cause::Stopping, refusal))
     })
+}
+
+/// What a client asks for, for the audit log.
+fn attempt_of(wish: &Wish, peer: SocketAddr) -> SessionAttempt {
+    let (tenant, branch) = tenant_and_branch(&wish.route);
+    SessionAttempt {
+        address: peer.ip(),
+        tenant: tenant.to_owned(),
+        branch: branch.to_owned(),
+        database: wish.route.database.clone(),
+        role: wish.user.clone(),
+        is_authenticated: false,
+    }
 }
 
 /// Lets the client in, if it is who it says; returns where it may go.
@@ -312,6 +372,7 @@ async fn run_session(
     mut stream: ClientStream,
     opened: Opened,
     accepted: Instant,
+    mut record: Option<SessionRecord>,
 ) {
     let Opened {
         backend,
@@ -331,6 +392,9 @@ async fn run_session(
         stream.flush().await
     };
     if greeted.await.is_err() {
+        if let Some(record) = &mut record {
+            record.note_end(Cause::ClientLeft.label());
+        }
         return shared.metrics.refused(Cause::ClientLeft);
     }
     let _open = shared.metrics.session_open(accepted.elapsed());
@@ -348,6 +412,9 @@ async fn run_session(
     };
     let end = relay::run(ends, until, &shared.metrics).await;
     tracing::debug!(pid = key.pid, ?end, "session ended");
+    if let Some(mut record) = record.take() {
+        record.note_end(end.label());
+    }
     if end == End::Abandoned {
         // Nobody waits for the statement any more, and the backend would not notice until its end.
         let cancelling = shared.cancels.forward(key);

@@ -46,7 +46,21 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    fn label(self) -> &'static str {
+    /// The status that HTTP has for it, for the audit log.
+    pub(super) fn http_status(self) -> u16 {
+        match self {
+            Cause::Protocol | Cause::StartupTooLarge | Cause::Tls | Cause::Route => 400,
+            Cause::Password => 401,
+            Cause::AuthenticationTimeout => 408,
+            Cause::SessionsMax | Cause::HandshakesMax => 429,
+            Cause::Lookup | Cause::Attach | Cause::Stopping => 503,
+            Cause::Backend => 502,
+            Cause::ClientLeft => 499,
+        }
+    }
+
+    /// The word in metrics and in the audit log.
+    pub(super) fn label(self) -> &'static str {
         match self {
             Cause::Protocol => "protocol",
             Cause::StartupTooLarge => "startup_too_large",

@@ -52,6 +52,18 @@ pub(super) enum End {
     Stopping,
 }
 
+impl End {
+    /// The word in the audit log.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            End::Finished => "finished",
+            End::Abandoned => "abandoned",
+            End::BranchClosed => "branch_closed",
+            End::Stopping => "stopping",
+        }
+    }
+}
+
 /// Copies both ways until the session ends.
 pub(super) async fn run(ends: Ends, until: Until, metrics: &Metrics) -> End {
     let half_close = until.half_close;

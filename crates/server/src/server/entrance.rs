@@ -114,7 +114,8 @@ pub(super) async fn enter(
         // Before anything is held for the request: a client without a token takes nothing from the others.
         let mut decision = gate.examine(path, &request, &context);
         if let (Decision::Verify(text), Some(path)) = (&decision, path) {
-            let token = gate.verify(text).await;
+            let client = context.client().map(|client| client.ip);
+            let token = gate.verify(text, client).await;
             decision = gate.decide(path, &request, &context, token);
         }
         let refusal = match decision {

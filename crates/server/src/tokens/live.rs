@@ -125,7 +125,7 @@ impl LiveToken {
     }
 
     /// Notes a use, to the minute.
-    pub(super) fn note_use(&self, now: Timestamp) {
+    pub(crate) fn note_use(&self, now: Timestamp) {
         let before = self.last_used.load(Ordering::Relaxed);
         if before == NEVER || now.since(Timestamp::from_micros(before)) >= LAST_USED_RESOLUTION {
             self.last_used.store(now.as_micros(), Ordering::Relaxed);

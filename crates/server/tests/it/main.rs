@@ -2,6 +2,7 @@
 
 mod branches;
 mod client_certificates;
+mod forwarded;
 mod house;
 mod http;
 mod limits;

@@ -24,7 +24,12 @@ fn place(purpose: &str) -> Place {
     place
 }
 
-async fn ask(place: &Place, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+pub(super) async fn ask(
+    place: &Place,
+    method: Method,
+    path: &str,
+    body: Value,
+) -> (StatusCode, Value) {
     let (status, text) = ask_text(place, method, path, body).await;
     (status, serde_json::from_str(&text).unwrap_or_default())
 }
@@ -239,6 +244,103 @@ async fn a_damaged_shard_stops_only_itself_and_answers_say_so() {
     let warning = answer["warnings"][0].as_str().unwrap();
     assert!(warning.starts_with("partial data: shard 0"), "{warning}");
     server.stop(Signal::TERM);
+}
+
+const SNAPSHOT: &str = "/prometheus/api/v1/admin/tsdb/snapshot";
+
+const HOUR_MS: u128 = 3_600_000;
+
+/// Imports samples of the first hour of a day so many days ago, and has them written to a block of their own. Returns
+/// the names of all files of blocks.
+async fn write_block(place: &Place, host: &str, days_ago: u128) -> Vec<String> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let day = now.unwrap().as_millis() / (24 * HOUR_MS) - days_ago;
+    let lines = (0..20).map(|minute| {
+        let at = day * 24 * HOUR_MS + minute * 60_000;
+        format!("load{{host=\"{host}\"}} {minute} {at}\n")
+    });
+    let file = place.directory.join(format!("{host}.prom"));
+    std::fs::write(&file, lines.collect::<String>()).unwrap();
+    let imported = place.run(&["series", "import", file.to_str().unwrap()]);
+    assert!(imported.status.success(), "{}", text(&imported.stderr));
+    let (status, answer) = ask(place, Method::POST, SNAPSHOT, Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let entries = std::fs::read_dir(place.data_dir().join("series/blocks")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("block-")).collect()
+}
+
+/// The hosts of which samples are found, and the warnings of the answer.
+async fn hosts(place: &Place) -> (Vec<String>, String) {
+    let query = "/prometheus/api/v1/query?query=count_over_time(load%5B5d%5D)";
+    let (status, answer) = ask(place, Method::GET, query, Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let found = answer["data"]["result"].as_array().unwrap().iter();
+    let name = |series: &Value| series["metric"]["host"].as_str().unwrap().to_owned();
+    (found.map(name).collect(), answer["warnings"].to_string())
+}
+
+#[tokio::test]
+async fn a_damaged_block_stops_only_itself_and_answers_say_so() {
+    let mut place = place("block");
+    let without_own = ("EGRET_SERIES_SCRAPE_EGRET", "false".to_owned());
+    place.variables.push(without_own);
+    let server = place.start(&["serve"]);
+    let ids = fill(&place).await;
+    let old = write_block(&place, "old", 3).await;
+    let [old] = old.as_slice() else {
+        panic!("{old:?}");
+    };
+    assert!(write_block(&place, "new", 2).await.len() > 1);
+    assert_eq!(hosts(&place).await.0.len(), 2);
+    server.stop(Signal::TERM);
+    let blocks = place.data_dir().join("series/blocks");
+    flip_last_byte(&blocks.join(old));
+    let server = place.start_partly(&["serve"]);
+    let part = format!("series/blocks/quarantine-{old}");
+    assert_eq!(failed(&place).await, [part.as_str()]);
+    assert_eq!(count(&place, &ids).await, (TASKS, 0));
+    let (found, warnings) = hosts(&place).await;
+    assert_eq!(found, ["new"]);
+    assert!(
+        warnings.contains("partial data: 1 damaged files of blocks"),
+        "{warnings}"
+    );
+    let status = place.json(&["status"]);
+    assert_eq!(status["failed"][0]["part"], part, "{status}");
+    // Samples are still taken and written to blocks.
+    write_block(&place, "newer", 1).await;
+    assert_eq!(hosts(&place).await.0.len(), 2);
+    server.stop(Signal::TERM);
+    let found = place.json(&["repair", "--yes"]);
+    assert_eq!(found["items"][0]["part"], part, "{found}");
+    let server = place.start(&["serve"]);
+    let (found, warnings) = hosts(&place).await;
+    assert_eq!((found.len(), warnings.as_str()), (2, "null"));
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn series_whose_directory_is_gone_are_missed() {
+    let place = place("gone-series");
+    let ids = stopped_with_tasks(&place).await;
+    let series = place.data_dir().join("series");
+    std::fs::remove_dir_all(&series).unwrap();
+    let server = place.start_partly(&["serve"]);
+    assert_eq!(failed(&place).await, ["monitor", "series"]);
+    assert_eq!(count(&place, &ids).await, (TASKS, 0));
+    let (_, answer) = ask(&place, Method::GET, "/readyz", Value::Null).await;
+    assert!(
+        answer
+            .to_string()
+            .contains("is missing, although there was one"),
+        "{answer}"
+    );
+    let query = "/prometheus/api/v1/query?query=1";
+    let (status, _) = ask(&place, Method::GET, query, Value::Null).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    server.stop(Signal::TERM);
+    assert!(!series.exists(), "it is not begun anew");
 }
 
 #[tokio::test]

@@ -295,3 +295,75 @@ async fn changes_and_refusals_are_in_the_audit_log() {
     assert_eq!(mode & 0o777, 0o600);
     target.server.stop(Signal::TERM);
 }
+
+/// The entries that a token sees of sessions, which are made with a password and no token.
+async fn sessions(target: &Target, token: &str) -> Vec<Value> {
+    let asked = target.ask(token, Method::GET, "/v1/audit", Value::Null);
+    let (_, answer) = asked.await;
+    let entries = answer["items"].as_array().unwrap().clone();
+    let is_of_session = |entry: &Value| entry["token"].is_null();
+    entries.into_iter().filter(is_of_session).collect()
+}
+
+/// What an entry of a session says.
+fn session_entry(entry: &Value) -> Value {
+    let fields = ["operation", "object", "role", "status", "reason"];
+    fields
+        .map(|field| entry[field].clone())
+        .into_iter()
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_through_the_proxy_are_in_the_audit_log() {
+    let target = Target::start("audit-sessions");
+    let place = &target.place;
+    place.json(&["branch", "create", "pr-42"]);
+    let url = place.connection_string("pr-42", "postgres");
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (credentials, host) = rest.split_once('@').unwrap();
+    let (role, password) = credentials.split_once(':').unwrap();
+    assert_eq!(place.psql(&url, "SELECT 42").unwrap(), "42");
+    let absent = host.replace("pr-42", "pr-43");
+    for guess in [
+        format!("{scheme}://{role}:wrong@{host}"),
+        format!("{scheme}://{role}:{password}@{absent}"),
+        format!("{scheme}://nobody%1B%5B2J:wrong@{host}"),
+    ] {
+        place.psql(&guess, "SELECT 42").unwrap_err();
+    }
+    // The end of a session is recorded once the proxy has seen it.
+    let entries = loop {
+        let entries = sessions(&target, &target.admin).await;
+        if entries.len() == 5 {
+            break entries;
+        }
+    };
+    let found: Vec<Value> = entries.iter().map(session_entry).collect();
+    let open = "openBranchSession";
+    for expected in [
+        json!([open, "pr-42", role, 200, null]),
+        json!(["endBranchSession", "pr-42", role, 200, "finished"]),
+        json!([open, "pr-42", role, 401, "password"]),
+        json!([open, "pr-43", role, 401, "password"]),
+        json!([open, "pr-42", "nobody\u{1b}[2J", 401, "password"]),
+    ] {
+        assert!(found.contains(&expected), "{expected}: {found:?}");
+    }
+    for entry in &entries {
+        assert_eq!(entry["address"], "127.0.0.1");
+        assert_eq!(entry["tenant"], "default");
+        assert_eq!(entry["database"], "postgres");
+    }
+    let listed = place.run(&["audit", "--operation", open]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains("pr-43"), "{listed:?}");
+    assert!(!listed.contains("\u{1b}[2J"), "{listed:?}");
+    // Another tenant sees nothing of it.
+    let (_, acme) = target.token("acme", &["--scope", "admin", "--tenant", "acme"]);
+    assert_eq!(sessions(&target, &acme).await, Vec::<Value>::new());
+    let file = place.data_dir().join("audit/audit.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(!text.contains(password), "{text}");
+    target.server.stop(Signal::TERM);
+}

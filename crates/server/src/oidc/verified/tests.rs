@@ -102,3 +102,37 @@ fn a_tenant_leaves_room_for_tokens_of_others() {
     drop((held, others));
     assert!(insert("third", 0).is_ok());
 }
+
+#[test]
+fn the_token_that_was_not_used_makes_room() {
+    let tokens = small();
+    let insert = |number: u64| tokens.insert(numbered(number), token(10), [0; 32]);
+    for number in 0..TENANT_MAX {
+        insert(number).unwrap();
+    }
+    // All but one are used again; it is the only one that goes.
+    for number in (0..TENANT_MAX).filter(|number| *number != 40) {
+        let used = tokens.find(&numbered(number)).unwrap();
+        used.note_use(Timestamp::from_micros(100_000_000));
+    }
+    insert(TENANT_MAX).unwrap();
+    assert!(tokens.find(&numbered(40)).is_none());
+    assert_eq!(tokens.len() as u64, TENANT_MAX);
+}
+
+#[test]
+fn queues_stay_as_small_as_what_is_remembered() {
+    let tokens = small();
+    for number in 0..20 * TENANT_MAX {
+        tokens.insert(numbered(number), token(10), [0; 32]).unwrap();
+        let remembered = tokens.read();
+        let bound = 2 * remembered.by_digest.len() + STALE_MAX;
+        assert!(remembered.queue.0.len() <= bound);
+        let tenant = &remembered.tenants["default"];
+        assert_eq!(tenant.count, remembered.by_digest.len());
+        assert!(tenant.queue.0.len() <= bound);
+    }
+    tokens.end_expired(Timestamp::from_micros(10));
+    assert_eq!(tokens.len(), 0);
+    assert!(tokens.read().tenants.is_empty());
+}

@@ -16,7 +16,7 @@ use egret_postgres::embedded::Layout;
 use egret_postgres::test_support::{Guardian, free_port, test_directory};
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
-use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
+use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig, ProxyOptions};
 use egret_server::{
     Build, Deps, Metrics, ProxyAddress, Server, ServerConfig, TokenRequest, Tokens, branches_routes,
 };
@@ -122,11 +122,18 @@ impl Rig {
         metrics.register(|registry| {
             let engine = branches.insert(Branches::new(options, registry));
             let door = Arc::new(BranchDirectory::new(engine.clone()));
-            let config = ProxyConfig {
-                port: 0,
-                ..ProxyConfig::default()
+            let options = ProxyOptions {
+                config: ProxyConfig {
+                    port: 0,
+                    ..ProxyConfig::default()
+                },
+                directory: door,
+                tls: None,
+                clock: clock.clone(),
+                entropy: entropy.clone(),
+                audit: None,
             };
-            let made = Proxy::new(config, door, None, entropy.clone(), registry);
+            let made = Proxy::new(options, registry);
             proxy = Some(Arc::new(made));
         });
         let (branches, proxy) = (branches.unwrap(), proxy.unwrap());

@@ -10,12 +10,14 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Service};
-use egret_base::{Entropy, SystemEntropy, Timestamp};
+use egret_base::{Entropy, SystemClock, SystemEntropy, Timestamp};
 use egret_branches::model::BranchId;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::{self, NoTls};
 use egret_postgres::wire::scram::Verifier;
-use egret_server::proxy::{Backend, Directory, Entry, Proxy, ProxyConfig, Refusal, Route};
+use egret_server::proxy::{
+    Backend, Directory, Entry, Proxy, ProxyConfig, ProxyOptions, Refusal, Route,
+};
 use prometheus_client::registry::Registry;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -146,6 +148,22 @@ impl Directory for Shared {
     }
 }
 
+/// What a proxy before these branches stands on.
+pub fn options(
+    config: ProxyConfig,
+    branches: &Arc<Branches>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+) -> ProxyOptions {
+    ProxyOptions {
+        config,
+        directory: Arc::new(Shared(branches.clone())),
+        tls,
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        audit: None,
+    }
+}
+
 impl Door {
     pub async fn open() -> Self {
         Self::with(ProxyConfig::default(), None).await
@@ -168,9 +186,7 @@ impl Door {
         });
         let mut registry = Registry::default();
         let config = ProxyConfig { port: 0, ..config };
-        let directory = Arc::new(Shared(branches.clone()));
-        let entropy = Arc::new(SystemEntropy);
-        let proxy = Proxy::new(config, directory, tls, entropy, &mut registry);
+        let proxy = Proxy::new(options(config, &branches, tls), &mut registry);
         proxy.start().await.unwrap();
         Self {
             proxy,

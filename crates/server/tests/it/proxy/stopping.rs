@@ -1,14 +1,11 @@
 //! Starting on a taken port, and stopping with sessions of every kind.
 
-use std::sync::Arc;
-
-use egret_base::SystemEntropy;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::settings::Span;
 use egret_server::proxy::{Proxy, ProxyConfig};
 use prometheus_client::registry::Registry;
 
-use crate::proxy::door::{Door, Shared};
+use crate::proxy::door::{self, Door};
 use crate::proxy::raw::Raw;
 
 const STOPPED: &str = "57P01 terminating connection due to administrator command";
@@ -34,9 +31,8 @@ async fn a_taken_port_names_the_setting_to_change() {
             port,
             ..ProxyConfig::default()
         };
-        let directory = Arc::new(Shared(door.branches.clone()));
-        let entropy = Arc::new(SystemEntropy);
-        let second = Proxy::new(config, directory, None, entropy, &mut Registry::default());
+        let options = door::options(config, &door.branches, None);
+        let second = Proxy::new(options, &mut Registry::default());
         let error = second.start().await.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
         second.stop().await;

@@ -1,0 +1,110 @@
+//! Repair of `state.db`, and of files that a start has set aside as unreadable.
+
+use std::path::Path;
+
+use egret_base::Coded;
+use egret_log::repair::Finding;
+use egret_state::StateError;
+use egret_state::repair::{self, Damage};
+
+use crate::failure::Failure;
+
+/// The file, and the beginning of the names of those that were set aside.
+const PART: &str = "state.db";
+
+/// What alone is put back from a file that was set aside: branches have been found again by their manifests.
+const TOKEN_TABLE: &str = "token";
+
+/// Whether a part is one of these files.
+pub(super) fn is_part(part: &str) -> bool {
+    part.starts_with(PART)
+}
+
+/// What is damaged.
+pub(super) fn examine(path: &Path) -> Result<Vec<Finding>, Failure> {
+    let damage = repair::examine(path).map_err(failure)?;
+    let mut findings: Vec<Finding> = damage.iter().map(damaged).collect();
+    // What is put back needs a sound file.
+    if findings.is_empty() {
+        for aside in repair::files_set_aside(path).map_err(failure)? {
+            findings.push(set_aside(&aside, path)?);
+        }
+    }
+    Ok(findings)
+}
+
+/// Mends one of them.
+pub(super) fn mend(path: &Path, part: &str, stamp: &str) -> Result<(), Failure> {
+    if part == PART {
+        return repair::repair(path, stamp).map_err(failure);
+    }
+    let aside = path.with_file_name(part);
+    // Files of one repair must not have one name.
+    let number = part.rsplit('-').next().unwrap_or_default();
+    let stamp = format!("{stamp}-{number}");
+    repair::put_back(&aside, path, TOKEN_TABLE, &stamp).map_err(failure)
+}
+
+fn damaged(damage: &Damage) -> Finding {
+    let (action, loss) = if damage.tables.is_empty() {
+        (
+            "begin it empty at the next start; branches are found again by their manifests"
+                .to_owned(),
+            "all tokens; a new admin token is made".to_owned(),
+        )
+    } else {
+        (
+            format!("copy what can be read into a new file: {}", rows(damage)),
+            loss(damage),
+        )
+    };
+    Finding {
+        part: PART.to_owned(),
+        problem: damage.problem.clone(),
+        action,
+        loss,
+    }
+}
+
+fn set_aside(aside: &Path, path: &Path) -> Result<Finding, Failure> {
+    let (damage, missing) = repair::examine_set_aside(aside, path, TOKEN_TABLE).map_err(failure)?;
+    let action = if path.exists() {
+        format!(
+            "put {missing} tokens of it back into state.db; branches stay as they were found by their manifests"
+        )
+    } else {
+        format!("make state.db of what can be read: {}", rows(&damage))
+    };
+    let part = aside.file_name().unwrap_or_default();
+    Ok(Finding {
+        part: part.to_string_lossy().into_owned(),
+        problem: format!("a start has set it aside as unreadable: {}", damage.problem),
+        action,
+        loss: loss(&damage),
+    })
+}
+
+fn rows(damage: &Damage) -> String {
+    let rows = damage.tables.iter().map(|table| {
+        let count = table.rows;
+        format!("{count} of {}", table.name)
+    });
+    rows.collect::<Vec<String>>().join(", ")
+}
+
+fn loss(damage: &Damage) -> String {
+    if damage.tables.is_empty() {
+        return "everything in it".to_owned();
+    }
+    let partial = damage.tables.iter().filter(|table| !table.is_whole);
+    let partial: Vec<&str> = partial.map(|table| table.name.as_str()).collect();
+    if partial.is_empty() {
+        "nothing".to_owned()
+    } else {
+        format!("what stood on damaged pages of {}", partial.join(", "))
+    }
+}
+
+fn failure(error: StateError) -> Failure {
+    Failure::failed(error.code(), error.to_string())
+}

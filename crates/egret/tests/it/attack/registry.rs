@@ -1,0 +1,185 @@
+//! A damaged or missing `state.db`: what a start does without it and says of it, and what a repair saves.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use reqwest::Method;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::storage::ask;
+use crate::place::{Place, text};
+
+/// So many that their rows are on many pages.
+const TOKENS: usize = 120;
+
+const PAGE_BYTES: u64 = 4_096;
+
+fn place(purpose: &str) -> Place {
+    let mut place = Place::new(purpose);
+    place.variables = vec![("EGRET_BRANCHES_VOLUME", "copy".to_owned())];
+    place
+}
+
+/// Stops a server with a branch and tokens; returns the texts of the tokens.
+async fn stopped_with_tokens(place: &Place) -> Vec<String> {
+    let server = place.start(&["serve"]);
+    place.json(&["branch", "create", "pr-42"]);
+    let mut tokens = Vec::with_capacity(TOKENS);
+    for number in 0..TOKENS {
+        let request = json!({
+            "name": format!("token-{number}"),
+            "scopes": ["status:read"],
+            "claims": {"note": ["x".repeat(200)]},
+        });
+        let (status, made) = ask(place, Method::POST, "/v1/tokens", request).await;
+        assert!(status.is_success(), "{made}");
+        tokens.push(made["token"].as_str().unwrap().to_owned());
+    }
+    server.stop(Signal::TERM);
+    tokens
+}
+
+/// How many of the tokens are accepted.
+fn accepted(place: &Place, tokens: &[String]) -> usize {
+    let is_accepted = |token: &&String| {
+        place
+            .get_with_token("/v1/status", token)
+            .starts_with("HTTP/1.1 200")
+    };
+    tokens.iter().filter(is_accepted).count()
+}
+
+/// Overwrites a page in the middle of the tokens' table.
+fn damage(path: &Path) {
+    let mut content = std::fs::read(path).unwrap();
+    // A leaf of a table (SQLite's "Database File Format", section 1.6) that holds names of the tokens.
+    let pages = content.chunks_mut(PAGE_BYTES as usize).enumerate();
+    let mut leaves = pages.filter(|(_, page)| {
+        page[0] == 0x0d && page.windows(6).filter(|bytes| bytes == b"token-").count() > 3
+    });
+    let (number, _) = leaves.nth(1).expect("the table has many leaves");
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    let offset = number as u64 * PAGE_BYTES;
+    file.write_all_at(&[0xa5; PAGE_BYTES as usize], offset)
+        .unwrap();
+}
+
+fn conditions(place: &Place) -> Vec<Value> {
+    let status = place.json(&["status"]);
+    let conditions = status["conditions"].as_array().unwrap().clone();
+    let is_of_state = |condition: &Value| condition["name"] == "state_lost";
+    conditions.into_iter().filter(is_of_state).collect()
+}
+
+fn branches(place: &Place) -> Value {
+    place.json(&["branch", "list"])["items"][0]["name"].clone()
+}
+
+#[tokio::test]
+async fn a_damaged_state_db_is_repaired_with_what_can_be_read() {
+    let place = place("state-repair");
+    let tokens = stopped_with_tokens(&place).await;
+    let path = place.data_dir().join("state.db");
+    damage(&path);
+    let original = std::fs::read(&path).unwrap();
+    let found = place.json(&["repair"]);
+    let item = &found["items"][0];
+    assert_eq!(item["part"], "state.db", "{found}");
+    assert_eq!(item["done"], false);
+    assert!(
+        item["action"].as_str().unwrap().contains(" of token"),
+        "{found}"
+    );
+    assert!(
+        item["loss"]
+            .as_str()
+            .unwrap()
+            .contains("damaged pages of token"),
+        "{found}"
+    );
+    assert_eq!(
+        std::fs::read(&path).unwrap(),
+        original,
+        "nothing is changed without --yes"
+    );
+    place.json(&["repair", "state.db", "--yes"]);
+    let kept = std::fs::read_dir(place.data_dir()).unwrap();
+    let kept = kept.map(|entry| entry.unwrap().path());
+    let is_original = |path: &std::path::PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with("state.db.damaged-") && std::fs::read(path).unwrap() == original
+    };
+    assert_eq!(kept.filter(is_original).count(), 1);
+    assert_eq!(place.json(&["repair"])["items"], json!([]));
+    let server = place.start(&["serve"]);
+    let left = accepted(&place, &tokens);
+    assert!(left > TOKENS / 2 && left < TOKENS, "{left}");
+    assert_eq!(branches(&place), "pr-42");
+    assert_eq!(conditions(&place), Vec::<Value>::new());
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn a_start_without_a_readable_state_db_says_so_until_it_is_repaired() {
+    let place = place("state-start");
+    let tokens = stopped_with_tokens(&place).await;
+    damage(&place.data_dir().join("state.db"));
+    // At the start that sets it aside, and at the next one.
+    for _ in 0..2 {
+        let server = place.start(&["serve"]);
+        assert_eq!(accepted(&place, &tokens), 0);
+        assert_eq!(branches(&place), "pr-42");
+        let readiness = place.get("/readyz");
+        assert!(readiness.contains("\"state_lost\""), "{readiness}");
+        let found = conditions(&place);
+        let reason = found[0]["reason"].as_str().unwrap();
+        assert!(
+            reason.contains("set aside as state.db.corrupt-"),
+            "{reason}"
+        );
+        let shown = text(&place.run(&["status"]).stdout);
+        assert!(shown.contains("state_lost"), "{shown}");
+        server.stop(Signal::TERM);
+    }
+    let found = place.json(&["repair", "--yes"]);
+    let item = &found["items"][0];
+    assert!(
+        item["part"]
+            .as_str()
+            .unwrap()
+            .starts_with("state.db.corrupt-"),
+        "{found}"
+    );
+    assert!(
+        item["action"]
+            .as_str()
+            .unwrap()
+            .contains("tokens of it back"),
+        "{found}"
+    );
+    let server = place.start(&["serve"]);
+    let left = accepted(&place, &tokens);
+    assert!(left > TOKENS / 2 && left < TOKENS, "{left}");
+    assert_eq!(branches(&place), "pr-42");
+    assert_eq!(conditions(&place), Vec::<Value>::new());
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn a_missing_state_db_is_said() {
+    let place = place("state-missing");
+    stopped_with_tokens(&place).await;
+    for suffix in ["", "-wal", "-shm"] {
+        // The last two are there after a crash only.
+        let _ = std::fs::remove_file(place.data_dir().join(format!("state.db{suffix}")));
+    }
+    let server = place.start(&["serve"]);
+    assert_eq!(branches(&place), "pr-42");
+    let reason = conditions(&place)[0]["reason"].to_string();
+    assert!(
+        reason.contains("is missing, although there was one"),
+        "{reason}"
+    );
+    server.stop(Signal::TERM);
+}

@@ -1,0 +1,136 @@
+//! What verifying signatures may take: made-up tokens that name a known key cost a signature each
+//! before they are refused.
+//!
+//! A part of the processors verifies, so many requests wait for that, and an address that has sent
+//! too many tokens in a minute that came to nothing is refused before any of its tokens is verified.
+//! Tokens that are remembered as verified are not concerned.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use egret_base::{Limit, LimitExceeded, Timestamp};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::refusal::JwtRefusal;
+use crate::peer::site;
+
+/// Requests that wait for their token to be verified, or have it verified.
+const WAITERS_MAX: Limit = Limit::new("oidc_verifications_waiting_max", 512);
+
+/// Tokens of one address (of IPv6, of one /64) in a minute that were verified and not accepted.
+const FAILURES_MAX: Limit = Limit::new("oidc_failures_per_address_max", 600);
+
+/// Addresses whose tokens are counted one by one in a minute; those of further ones are counted together.
+const ADDRESSES_MAX: usize = 65_536;
+
+/// The bounds of verifications.
+pub(super) struct VerificationQuota {
+    at_once: Semaphore,
+    waiters: Semaphore,
+    failures: Mutex<Failures>,
+}
+
+/// Tokens of the current minute that came to nothing.
+#[derive(Default)]
+struct Failures {
+    minute: i64,
+    by_address: HashMap<Option<IpAddr>, u64>,
+}
+
+/// The right to verify one token, given back when dropped.
+pub(super) struct VerificationPermit<'q> {
+    _at_once: SemaphorePermit<'q>,
+    _waiter: SemaphorePermit<'q>,
+}
+
+impl Default for VerificationQuota {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::new((processors / 2).max(1))
+    }
+}
+
+impl VerificationQuota {
+    /// A quota of so many verifications at once.
+    fn new(at_once: usize) -> Self {
+        let waiters = usize::try_from(WAITERS_MAX.max).unwrap_or(usize::MAX);
+        Self {
+            at_once: Semaphore::new(at_once),
+            waiters: Semaphore::new(waiters),
+            failures: Mutex::default(),
+        }
+    }
+
+    /// Waits for the right to verify a token of an address.
+    ///
+    /// # Errors
+    /// [`JwtRefusal::TooManyFailures`], [`JwtRefusal::Busy`].
+    pub(super) async fn enter(
+        &self,
+        address: Option<IpAddr>,
+        now: Timestamp,
+    ) -> Result<VerificationPermit<'_>, JwtRefusal> {
+        let count = self.failures(now).count(address);
+        FAILURES_MAX
+            .check(count + 1)
+            .map_err(JwtRefusal::TooManyFailures)?;
+        let busy = || {
+            JwtRefusal::Busy(LimitExceeded {
+                name: WAITERS_MAX.name,
+                max: WAITERS_MAX.max,
+                asked: WAITERS_MAX.max + 1,
+            })
+        };
+        let waiter = self.waiters.try_acquire().map_err(|_| busy())?;
+        // The semaphore is never closed.
+        let at_once = self.at_once.acquire().await.map_err(|_| busy())?;
+        Ok(VerificationPermit {
+            _at_once: at_once,
+            _waiter: waiter,
+        })
+    }
+
+    /// Counts a token that was verified and not accepted.
+    pub(super) fn note_failure(&self, address: Option<IpAddr>, now: Timestamp) {
+        self.failures(now).add(address);
+    }
+
+    fn failures(&self, now: Timestamp) -> MutexGuard<'_, Failures> {
+        // Single counts are changed, so a panic elsewhere leaves them sound.
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let minute = now.as_micros().div_euclid(60_000_000);
+        if minute != failures.minute {
+            *failures = Failures {
+                minute,
+                ..Failures::default()
+            };
+        }
+        failures
+    }
+}
+
+impl Failures {
+    fn key(&self, address: Option<IpAddr>) -> Option<IpAddr> {
+        let address = address.map(site);
+        let is_known = self.by_address.contains_key(&address);
+        if is_known || self.by_address.len() < ADDRESSES_MAX {
+            address
+        } else {
+            None
+        }
+    }
+
+    fn count(&self, address: Option<IpAddr>) -> u64 {
+        let count = self.by_address.get(&self.key(address));
+        count.copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, address: Option<IpAddr>) {
+        let key = self.key(address);
+        *self.by_address.entry(key).or_default() += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,429 @@
+//! Repair of a damaged `state.db`: what of it can be read is copied, row by row, into a new file. Done while nothing
+//! else uses the file; the original is kept.
+//!
+//! SQLite's pages have no checksums: what is found is damage of the structure (`PRAGMA integrity_check`). Rows are read
+//! from the start of their table up to the first damaged page, and from its end back to the last one. Nothing is
+//! changed by an examination: it works on a copy.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, Statement};
+
+use crate::{SUFFIXES, StateError, create_private, with_suffix};
+
+/// The table of [`crate::Database::open`], without which no other one can be used.
+const MIGRATION_TABLE: &str = "migration";
+
+/// Lines of `PRAGMA integrity_check` that are shown.
+const PROBLEMS_MAX: usize = 3;
+
+/// What is wrong with a file, and what of it can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// What SQLite says.
+    pub problem: String,
+    /// The tables of a new file; none when nothing can be made of what is there.
+    pub tables: Vec<SalvagedTable>,
+}
+
+/// What of a table can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SalvagedTable {
+    /// The table's name.
+    pub name: String,
+    /// Rows that can be read.
+    pub rows: u64,
+    /// Whether these are all rows.
+    pub is_whole: bool,
+}
+
+/// What is wrong with `state.db`; `None` when nothing is, or there is no such file.
+///
+/// # Errors
+/// [`StateError`] when it cannot be copied or examined.
+pub fn examine(path: &Path) -> Result<Option<Damage>, StateError> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let scratch = Scratch::make(path)?;
+    let copy = scratch.copy_of(path, "copy.db")?;
+    let Some(problem) = problem_of(&copy)? else {
+        return Ok(None);
+    };
+    let tables = salvage(&copy, &scratch.file("new.db"))?.unwrap_or_default();
+    Ok(Some(Damage { problem, tables }))
+}
+
+/// Puts a file with what can be read of a damaged one in its place. The original is kept beside it, under a name with
+/// `.damaged-` and `stamp` in it. Where nothing can be made of it there is no file then: the next start begins one.
+///
+/// # Errors
+/// [`StateError`]; the original is where it was, or under that name.
+pub fn repair(path: &Path, stamp: &str) -> Result<(), StateError> {
+    restore(path, path, stamp)
+}
+
+/// The files that starts of Egret have set aside as unreadable, oldest first.
+///
+/// # Errors
+/// [`StateError::File`].
+pub fn files_set_aside(path: &Path) -> Result<Vec<PathBuf>, StateError> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let prefix = with_suffix(path, ".corrupt-");
+    let prefix = prefix.file_name().unwrap_or_default().as_encoded_bytes();
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed(directory))? {
+        let entry = entry.map_err(failed(directory))?;
+        let name = entry.file_name();
+        let number = name.as_encoded_bytes().strip_prefix(prefix);
+        if number.is_some_and(|number| number.iter().all(u8::is_ascii_digit)) {
+            found.push(entry.path());
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// What can be read of a file that was set aside, and how many rows of `table` the present file lacks.
+///
+/// # Errors
+/// [`StateError`].
+pub fn examine_set_aside(
+    aside: &Path,
+    path: &Path,
+    table: &str,
+) -> Result<(Damage, u64), StateError> {
+    let scratch = Scratch::make(path)?;
+    let copy = scratch.copy_of(aside, "copy.db")?;
+    let salvaged = scratch.file("new.db");
+    let damage = Damage {
+        problem: problem_of(&copy)?.unwrap_or_else(|| "it can be read again".to_owned()),
+        tables: salvage(&copy, &salvaged)?.unwrap_or_default(),
+    };
+    if damage.tables.is_empty() || !path.exists() {
+        return Ok((damage, 0));
+    }
+    let present = scratch.copy_of(path, "present.db")?;
+    let missing = add_rows(&salvaged, &present, table)?;
+    Ok((damage, missing))
+}
+
+/// Adds the rows of `table` to the present file that it lacks and one that was set aside has; without a present file all
+/// that can be read becomes it. The file that was set aside is kept under a name with `.damaged-` and `stamp` in it.
+///
+/// # Errors
+/// [`StateError`].
+pub fn put_back(aside: &Path, path: &Path, table: &str, stamp: &str) -> Result<(), StateError> {
+    if !path.exists() {
+        return restore(aside, path, stamp);
+    }
+    let scratch = Scratch::make(path)?;
+    let copy = scratch.copy_of(aside, "copy.db")?;
+    let salvaged = scratch.file("new.db");
+    if salvage(&copy, &salvaged)?.is_some() {
+        add_rows(&salvaged, path, table)?;
+    }
+    keep(aside, path, stamp)
+}
+
+/// Makes `path` of what can be read of `damaged`, which is kept.
+fn restore(damaged: &Path, path: &Path, stamp: &str) -> Result<(), StateError> {
+    let scratch = Scratch::make(path)?;
+    let copy = scratch.copy_of(damaged, "copy.db")?;
+    let salvaged = scratch.file("new.db");
+    let is_usable = salvage(&copy, &salvaged)?.is_some();
+    keep(damaged, path, stamp)?;
+    if is_usable {
+        let file = File::open(&salvaged).map_err(failed(&salvaged))?;
+        file.sync_all().map_err(failed(&salvaged))?;
+        fs::rename(&salvaged, path).map_err(failed(path))?;
+        sync_directory(path)?;
+    }
+    Ok(())
+}
+
+/// Renames a file, and what SQLite keeps beside it, to what says that it is damaged.
+fn keep(damaged: &Path, path: &Path, stamp: &str) -> Result<(), StateError> {
+    let kept = with_suffix(path, &format!(".damaged-{stamp}"));
+    for suffix in SUFFIXES {
+        let from = with_suffix(damaged, suffix);
+        if from.exists() {
+            fs::rename(&from, with_suffix(&kept, suffix)).map_err(failed(&from))?;
+        }
+    }
+    sync_directory(path)
+}
+
+fn sync_directory(path: &Path) -> Result<(), StateError> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(failed(directory))
+}
+
+/// What `PRAGMA integrity_check` finds.
+fn problem_of(path: &Path) -> Result<Option<String>, StateError> {
+    let check = || -> rusqlite::Result<Vec<String>> {
+        let connection = Connection::open(path)?;
+        let mut statement = connection.prepare("PRAGMA integrity_check(3)")?;
+        statement.query_map([], |row| row.get(0))?.collect()
+    };
+    match check() {
+        Ok(lines) if lines == ["ok"] => Ok(None),
+        Ok(lines) => Ok(Some(lines[..lines.len().min(PROBLEMS_MAX)].join("; "))),
+        Err(error) if is_damage(&error) => Ok(Some(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether SQLite calls it damage; a full disk is none.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(
+        error.sqlite_error_code(),
+        Some(DatabaseCorrupt | NotADatabase)
+    )
+}
+
+/// Copies what can be read of a file into a new one. `None` when the new one cannot be used: the definitions of the
+/// tables, or which migrations have run, cannot be read.
+fn salvage(from: &Path, to: &Path) -> Result<Option<Vec<SalvagedTable>>, StateError> {
+    let source = Connection::open(from)?;
+    let definitions = match read_definitions(&source) {
+        Ok(definitions) => definitions,
+        Err(error) if is_damage(&error) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    create_private(to)?;
+    let target = Connection::open(to)?;
+    target.execute_batch("BEGIN")?;
+    let mut tables = Vec::new();
+    for Definition { name, sql, .. } in definitions.iter().filter(|definition| definition.is_table)
+    {
+        target.execute_batch(sql)?;
+        let copied = copy_rows(&source, &target, name)?;
+        tables.push(SalvagedTable {
+            name: name.clone(),
+            ..copied
+        });
+    }
+    for Definition { sql, .. } in definitions.iter().filter(|definition| !definition.is_table) {
+        // An index that refuses rows would make the file unusable.
+        if target.execute_batch(sql).is_err() {
+            return Ok(None);
+        }
+    }
+    target.execute_batch("COMMIT")?;
+    let migrations = tables.iter().find(|table| table.name == MIGRATION_TABLE);
+    let is_usable = migrations.is_some_and(|table| table.is_whole && table.rows > 0);
+    Ok(is_usable.then_some(tables))
+}
+
+/// A table, or an index or other thing on one.
+struct Definition {
+    name: String,
+    sql: String,
+    is_table: bool,
+}
+
+fn read_definitions(connection: &Connection) -> rusqlite::Result<Vec<Definition>> {
+    let mut statement = connection.prepare(
+        "SELECT name, sql, type = 'table' FROM sqlite_master
+          WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid",
+    )?;
+    let rows = statement.query_map([], |row| {
+        Ok(Definition {
+            name: row.get(0)?,
+            sql: row.get(1)?,
+            is_table: row.get(2)?,
+        })
+    })?;
+    rows.collect()
+}
+
+/// Copies the rows of a table from both ends up to what cannot be read.
+fn copy_rows(
+    source: &Connection,
+    target: &Connection,
+    table: &str,
+) -> Result<SalvagedTable, StateError> {
+    let quoted = quote(table);
+    let columns = columns_of(target, table)?;
+    let places = vec!["?"; columns.len()].join(", ");
+    let mut insert =
+        target.prepare(&format!("INSERT OR IGNORE INTO {quoted} VALUES ({places})"))?;
+    let has_rowid = source.prepare(&format!("SELECT rowid FROM {quoted}"));
+    let order = match &has_rowid {
+        Ok(_) => vec!["rowid".to_owned()],
+        Err(_) => {
+            let keys = columns.iter().filter(|column| column.is_key);
+            keys.map(|column| quote(&column.name)).collect()
+        }
+    };
+    let directed = |direction: &str| {
+        let keys: Vec<String> = order
+            .iter()
+            .map(|key| format!("{key} {direction}"))
+            .collect();
+        // Rows are read from the table itself: what is damaged may be an index.
+        let not_indexed = if has_rowid.is_ok() {
+            " NOT INDEXED"
+        } else {
+            ""
+        };
+        format!(
+            "SELECT * FROM {quoted}{not_indexed} ORDER BY {}",
+            keys.join(", ")
+        )
+    };
+    let mut rows = 0;
+    let is_whole = copy_until_damage(source, &directed("ASC"), &mut insert, &mut rows)?;
+    if !is_whole {
+        // Rows that were copied already are ignored by their primary key.
+        copy_until_damage(source, &directed("DESC"), &mut insert, &mut rows)?;
+    }
+    Ok(SalvagedTable {
+        name: String::new(),
+        rows,
+        is_whole,
+    })
+}
+
+/// Copies rows until the end or until one cannot be read; returns whether it was the end.
+fn copy_until_damage(
+    source: &Connection,
+    query: &str,
+    insert: &mut Statement<'_>,
+    copied: &mut u64,
+) -> Result<bool, StateError> {
+    let mut statement = source.prepare(query)?;
+    let columns = statement.column_count();
+    let mut rows = statement.query([])?;
+    loop {
+        let row = match rows.next() {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(true),
+            Err(error) if is_damage(&error) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let Ok(values) = values_of(row, columns) else {
+            return Ok(false);
+        };
+        // A row that its table does not allow is damaged as well.
+        match insert.execute(rusqlite::params_from_iter(values)) {
+            Ok(inserted) => *copied += inserted as u64,
+            Err(error) if is_constraint(&error) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn is_constraint(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation)
+}
+
+fn values_of(row: &Row<'_>, columns: usize) -> rusqlite::Result<Vec<Value>> {
+    (0..columns).map(|column| row.get(column)).collect()
+}
+
+struct Column {
+    name: String,
+    is_key: bool,
+}
+
+fn columns_of(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>> {
+    let mut statement =
+        connection.prepare("SELECT name, pk > 0 FROM pragma_table_info(?1) ORDER BY cid")?;
+    let rows = statement.query_map([table], |row| {
+        Ok(Column {
+            name: row.get(0)?,
+            is_key: row.get(1)?,
+        })
+    })?;
+    rows.collect()
+}
+
+/// Adds the rows of a table that `to` lacks; returns how many. Where the two files have other definitions of it, none.
+fn add_rows(from: &Path, to: &Path, table: &str) -> Result<u64, StateError> {
+    let connection = Connection::open(to)?;
+    connection.busy_timeout(crate::BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.execute(
+        "ATTACH ?1 AS salvaged",
+        [from.as_os_str().to_string_lossy()],
+    )?;
+    let is_alike: bool = connection.query_row(
+        "SELECT EXISTS (SELECT 1 FROM main.sqlite_master AS here
+                          JOIN salvaged.sqlite_master AS there USING (name, sql) WHERE name = ?1)",
+        [table],
+        |row| row.get(0),
+    )?;
+    if !is_alike {
+        return Ok(0);
+    }
+    let quoted = quote(table);
+    let added = connection.execute(
+        &format!("INSERT OR IGNORE INTO main.{quoted} SELECT * FROM salvaged.{quoted}"),
+        [],
+    )?;
+    Ok(added as u64)
+}
+
+fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A directory for copies, beside the file so that a rename reaches it; removed when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn make(path: &Path) -> Result<Self, StateError> {
+        let directory = with_suffix(path, ".scratch");
+        // One that an earlier repair was stopped in.
+        match fs::remove_dir_all(&directory) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(&directory)(error)),
+        }
+        let made = fs::DirBuilder::new().mode(0o700).create(&directory);
+        made.map_err(failed(&directory))?;
+        Ok(Self(directory))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A copy of a file with its write-ahead log.
+    fn copy_of(&self, path: &Path, name: &str) -> Result<PathBuf, StateError> {
+        let copy = self.file(name);
+        for suffix in ["", "-wal"] {
+            let from = with_suffix(path, suffix);
+            if from.exists() {
+                fs::copy(&from, with_suffix(&copy, suffix)).map_err(failed(&from))?;
+            }
+        }
+        Ok(copy)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left is removed by the next repair.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> StateError {
+    let path = path.to_owned();
+    move |source| StateError::File {
+        path: path.clone(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! Of a damaged file what can be read is kept, and so is the file.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::{Database, Migration, set_aside_if_corrupt};
+use egret_base::Timestamp;
+
+/// Rows on many pages.
+const ROWS: u64 = 2_000;
+
+const PAGE_BYTES: usize = 4_096;
+
+const TABLES: [Migration; 1] = [Migration {
+    name: "tables",
+    sql: "CREATE TABLE token (id TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
+          CREATE TABLE password (branch TEXT, role TEXT, PRIMARY KEY (branch, role)) STRICT, WITHOUT ROWID;
+          CREATE INDEX token_text ON token (text)",
+}];
+
+struct Rig {
+    directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn rig() -> Rig {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let database = Database::open(&path, "tokens", &TABLES).unwrap();
+    let connection = database.lock();
+    connection.execute_batch("BEGIN").unwrap();
+    for number in 0..ROWS {
+        let text = format!("{number:0100}");
+        connection
+            .execute(
+                "INSERT INTO token VALUES (?1, ?2)",
+                [format!("t{number:05}"), text],
+            )
+            .unwrap();
+        connection
+            .execute(
+                "INSERT INTO password VALUES (?1, 'app')",
+                [format!("b{number:05}")],
+            )
+            .unwrap();
+    }
+    connection.execute_batch("COMMIT").unwrap();
+    drop(connection);
+    drop(database);
+    Rig { directory, path }
+}
+
+impl Rig {
+    /// Overwrites a page that holds rows of a table.
+    fn damage_page_of(&self, table: &str) {
+        let connection = Connection::open(&self.path).unwrap();
+        let root: u32 = connection
+            .query_row(
+                "SELECT rootpage FROM sqlite_master WHERE name = ?1",
+                [table],
+                |row| row.get(0),
+            )
+            .unwrap();
+        drop(connection);
+        let (root, mut content) = (root as usize, fs::read(&self.path).unwrap());
+        // The root is an inner page; a child in its middle is a leaf.
+        let page = &content[(root - 1) * PAGE_BYTES..root * PAGE_BYTES];
+        let cells = usize::from(u16::from_be_bytes([page[3], page[4]]));
+        let pointer = 12 + 2 * (cells / 2);
+        let cell = usize::from(u16::from_be_bytes([page[pointer], page[pointer + 1]]));
+        let child = u32::from_be_bytes(page[cell..cell + 4].try_into().unwrap()) as usize;
+        content[(child - 1) * PAGE_BYTES..child * PAGE_BYTES].fill(0xa5);
+        fs::write(&self.path, content).unwrap();
+    }
+
+    fn count(&self, table: &str) -> u64 {
+        let database = Database::open(&self.path, "tokens", &TABLES).unwrap();
+        let sql = format!("SELECT count(*) FROM {table}");
+        let count: i64 = database
+            .lock()
+            .query_row(&sql, [], |row| row.get(0))
+            .unwrap();
+        count.unsigned_abs()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+fn table<'d>(damage: &'d Damage, name: &str) -> &'d SalvagedTable {
+    damage
+        .tables
+        .iter()
+        .find(|table| table.name == name)
+        .unwrap()
+}
+
+#[test]
+fn a_sound_file_is_left_alone() {
+    let rig = rig();
+    assert_eq!(examine(&rig.path).unwrap(), None);
+    assert_eq!(examine(&rig.directory.path().join("none")).unwrap(), None);
+    assert_eq!(rig.names(), ["state.db"]);
+}
+
+#[test]
+fn rows_on_both_sides_of_a_damaged_page_are_kept() {
+    for (damaged, whole) in [("token", "password"), ("password", "token")] {
+        let rig = rig();
+        rig.damage_page_of(damaged);
+        let original = fs::read(&rig.path).unwrap();
+        let damage = examine(&rig.path).unwrap().unwrap();
+        assert_eq!(rig.names(), ["state.db"]);
+        assert_eq!(fs::read(&rig.path).unwrap(), original);
+        let found = table(&damage, damaged);
+        assert!(
+            !found.is_whole && found.rows < ROWS && found.rows > ROWS / 2,
+            "{found:?}"
+        );
+        let other = table(&damage, whole);
+        assert!(other.is_whole && other.rows == ROWS, "{other:?}");
+        repair(&rig.path, "20260101T000000Z").unwrap();
+        assert_eq!(
+            rig.names(),
+            ["state.db", "state.db.damaged-20260101T000000Z"]
+        );
+        let kept = rig
+            .directory
+            .path()
+            .join("state.db.damaged-20260101T000000Z");
+        assert_eq!(fs::read(kept).unwrap(), original);
+        assert_eq!(examine(&rig.path).unwrap(), None);
+        assert_eq!(rig.count(damaged), found.rows);
+        assert_eq!(rig.count(whole), ROWS);
+        let mode = fs::metadata(&rig.path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn an_index_that_is_damaged_costs_no_row() {
+    let rig = rig();
+    rig.damage_page_of("token_text");
+    let damage = examine(&rig.path).unwrap().unwrap();
+    assert!(
+        damage.tables.iter().all(|table| table.is_whole),
+        "{damage:?}"
+    );
+    repair(&rig.path, "1").unwrap();
+    assert_eq!(rig.count("token"), ROWS);
+}
+
+#[test]
+fn nothing_is_made_of_what_is_no_database() {
+    let rig = rig();
+    fs::write(&rig.path, "this is no database, whatever its name says").unwrap();
+    let damage = examine(&rig.path).unwrap().unwrap();
+    assert_eq!(damage.tables, []);
+    repair(&rig.path, "1").unwrap();
+    assert_eq!(rig.names(), ["state.db.damaged-1"]);
+}
+
+#[test]
+fn without_knowing_what_has_run_nothing_is_made_of_it() {
+    let rig = rig();
+    let connection = Connection::open(&rig.path).unwrap();
+    connection.execute("DELETE FROM migration", []).unwrap();
+    drop(connection);
+    rig.damage_page_of("token");
+    assert_eq!(examine(&rig.path).unwrap().unwrap().tables, []);
+}
+
+#[test]
+fn rows_of_a_file_that_was_set_aside_are_put_back() {
+    let rig = rig();
+    rig.damage_page_of("token");
+    let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7))
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        files_set_aside(&rig.path).unwrap(),
+        std::slice::from_ref(&aside)
+    );
+    let database = Database::open(&rig.path, "tokens", &TABLES).unwrap();
+    let insert = "INSERT INTO token VALUES ('t00000', 'new'), ('admin', 'new')";
+    database.lock().execute(insert, []).unwrap();
+    drop(database);
+    let (damage, missing) = examine_set_aside(&aside, &rig.path, "token").unwrap();
+    assert_eq!(missing, table(&damage, "token").rows - 1);
+    assert_eq!(rig.count("token"), 2);
+    put_back(&aside, &rig.path, "token", "1").unwrap();
+    assert_eq!(rig.count("token"), missing + 2);
+    // Of other tables nothing comes back: they were made anew from what is on disk.
+    assert_eq!(rig.count("password"), 0);
+    let database = Database::open(&rig.path, "tokens", &TABLES).unwrap();
+    let select = "SELECT text FROM token WHERE id = 't00000'";
+    let text: String = database
+        .lock()
+        .query_row(select, [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(text, "new");
+    assert!(files_set_aside(&rig.path).unwrap().is_empty());
+    assert!(rig.names().contains(&"state.db.damaged-1".to_owned()));
+}
+
+#[test]
+fn a_file_that_was_set_aside_comes_back_where_there_is_no_other() {
+    let rig = rig();
+    rig.damage_page_of("token");
+    let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7))
+        .unwrap()
+        .unwrap();
+    put_back(&aside, &rig.path, "token", "1").unwrap();
+    assert!(rig.count("token") > ROWS / 2);
+    assert_eq!(rig.count("password"), ROWS);
+}
