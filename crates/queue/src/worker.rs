@@ -371,10 +371,12 @@ impl Inner {
         let shared = Arc::new(Shared {
             shares: Shares::new(limits.bytes_max),
             inbox: Inbox::new(limits),
+            ready: Arc::default(),
             read: Box::new(move |seq| reader.read(seq)),
             failure: OnceLock::new(),
         });
         let after_bytes = config.snapshot_after.bytes();
+        let ready = shared.ready.clone();
         Ok(Partition::new(Parts {
             upkeep: Upkeep::new(
                 directory.clone(),
@@ -388,7 +390,7 @@ impl Inner {
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
             metrics: self.metrics.clone(),
-            dispatcher: Dispatcher::new(number, self.limits.clone(), self.ranks.clone()),
+            dispatcher: Dispatcher::new(number, self.limits.clone(), self.ranks.clone(), ready),
             post: Post::new(self.partitions.clone(), number),
             partition: number,
             task_share: task_share(config, count),

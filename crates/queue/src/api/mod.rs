@@ -6,6 +6,7 @@ pub(crate) mod chain;
 pub mod claim;
 pub(crate) mod destination;
 pub mod feed;
+pub mod in_flight;
 pub mod outbox;
 pub mod produce;
 pub mod queues;
@@ -42,6 +43,7 @@ use crate::worker::partition::Shared;
 use crate::worker::precedence::SharedRanks;
 use crate::worker::shelf::Shelf;
 use crate::worker::turn::Turn;
+use in_flight::InFlight;
 use session::WorkSession;
 use submit::{Answer, Submission};
 
@@ -183,6 +185,8 @@ pub(crate) struct Inner {
     pub next_queue: AtomicU64,
     /// Spreads tasks without a key.
     pub spread: AtomicU64,
+    /// What calls of each tenant have in flight.
+    pub in_flight: InFlight,
     pub stopping: AtomicBool,
 }
 
@@ -197,6 +201,7 @@ impl Queues {
             options.destinations
         };
         let ranks = SharedRanks::new(options.config.priority_wait_max.0);
+        let in_flight = InFlight::new(options.clock.clone());
         Self {
             inner: Arc::new(Inner {
                 config: options.config,
@@ -217,6 +222,7 @@ impl Queues {
                 making: Arc::default(),
                 next_queue: AtomicU64::new(1),
                 spread: AtomicU64::new(0),
+                in_flight,
                 stopping: AtomicBool::new(false),
             }),
         }

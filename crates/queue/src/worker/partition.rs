@@ -21,7 +21,7 @@ use egret_log::{Appended, Batch, Log, LogError, Seq, Taken};
 use intake::Intake;
 pub(super) use intake::room_bytes;
 use items::{IntakeLimits, enqueue, report};
-pub(crate) use shared::{ReadRecord, Shared};
+pub(crate) use shared::{ReadRecord, ReadyQueues, Shared};
 
 use super::dispatch::{Dispatcher, Push};
 use super::part_name;
@@ -172,6 +172,7 @@ impl<L: Log + 'static> Partition<L> {
     pub fn note_limits(&mut self) {
         for (queue, _) in self.state.queues() {
             self.dispatcher.watch_limits(queue, &self.state);
+            self.dispatcher.note_ready(queue, &self.state);
         }
         let nobody_waits = self.dispatcher.note_leased(&self.state);
         debug_assert!(nobody_waits.is_empty(), "nobody has asked for a permit yet");
@@ -295,7 +296,8 @@ impl<L: Log + 'static> Partition<L> {
         let room = intake.room_for_ticks(&self.limits.tasks.all, turn.state.len());
         self.ticks.run(&mut turn, &room, &*self.shared.read);
         let mut items = 0;
-        while takes_next(&self.waiting, items) && intake.has_room(&self.waiting, turn.batch) {
+        while takes_next(&self.waiting, items) && intake.has_room(&self.waiting, items, turn.batch)
+        {
             let Some(submission) = self.waiting.pop() else {
                 break;
             };

@@ -231,7 +231,7 @@ pub struct News {
     pub changes: Vec<Change>,
     /// In the order in which they happened.
     pub lost: Vec<LostLease>,
-    /// Queues of which a first task may now be handed out.
+    /// Queues of which a first task may now be handed out, or none any more.
     pub turned: Vec<u32>,
     /// Tasks with attachments that are gone.
     pub detached: Vec<TaskRef>,

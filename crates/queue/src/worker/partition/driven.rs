@@ -72,9 +72,11 @@ impl Driven {
                 bytes_name: "queue.waiting_bytes_max",
                 bytes_max: 1 << 20,
             }),
+            ready: Arc::default(),
             read: Box::new(move |seq| reader.read(seq)),
             failure: std::sync::OnceLock::new(),
         });
+        let ready = shared.ready.clone();
         let peers = Arc::new(std::sync::OnceLock::from(vec![shared.clone()]));
         Ok(Self {
             partition: Partition::new(Parts {
@@ -85,7 +87,7 @@ impl Driven {
                 log,
                 clock,
                 entropy,
-                dispatcher: Dispatcher::new(0, Arc::default(), Arc::default()),
+                dispatcher: Dispatcher::new(0, Arc::default(), Arc::default(), ready),
                 metrics: Arc::new(Metrics::register(&mut Registry::default())),
                 post: Post::new(peers, 0),
                 partition: 0,
@@ -148,6 +150,27 @@ impl Driven {
 
     /// Hands in new tasks of one caller, with the caller's numbers.
     pub fn enqueue(&mut self, tasks: &[(u64, Enqueue<'_>)], sink: Arc<dyn ProduceSink>) {
+        self.enqueue_as(TENANT, tasks, Grouping::Separate, sink);
+    }
+
+    /// The same with tasks that are made together or not at all: for each the places of earlier ones that it
+    /// waits for.
+    pub fn enqueue_chain(
+        &mut self,
+        tasks: &[(u64, Enqueue<'_>)],
+        links: &[Vec<u32>],
+        sink: Arc<dyn ProduceSink>,
+    ) {
+        self.enqueue_as(TENANT, tasks, Grouping::Chain(links.to_vec()), sink);
+    }
+
+    fn enqueue_as(
+        &mut self,
+        tenant: u32,
+        tasks: &[(u64, Enqueue<'_>)],
+        grouping: Grouping,
+        sink: Arc<dyn ProduceSink>,
+    ) {
         let mut bytes = Vec::new();
         let items = tasks.iter().map(|(number, task)| Item {
             number: *number,
@@ -167,8 +190,8 @@ impl Driven {
         });
         let items = items.collect();
         self.push(Submission::Enqueue(EnqueueBatch {
-            grouping: Grouping::Separate,
-            tenant: TENANT,
+            grouping,
+            tenant,
             items,
             bytes: Arc::new(bytes),
             sink,
