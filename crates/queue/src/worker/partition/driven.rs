@@ -77,6 +77,11 @@ impl Driven {
             failure: std::sync::OnceLock::new(),
         });
         let ready = shared.ready.clone();
+        let no_attachments = TenantShare::new(
+            ("queue.attachments_bytes_total_max", 0),
+            ("queue.tenant_attachments_bytes_max", 0),
+        );
+        let shelf = Arc::new(Shelf::new(Path::new(""), no_attachments));
         let peers = Arc::new(std::sync::OnceLock::from(vec![shared.clone()]));
         Ok(Self {
             partition: Partition::new(Parts {
@@ -88,15 +93,21 @@ impl Driven {
                 clock,
                 entropy,
                 dispatcher: Dispatcher::new(0, Arc::default(), Arc::default(), ready),
-                metrics: Arc::new(Metrics::register(&mut Registry::default())),
+                metrics: Arc::new(Metrics::register(&mut Registry::default(), shelf.clone())),
                 post: Post::new(peers, 0),
                 partition: 0,
                 reserve_bytes: config.segment_bytes,
-                task_share: TenantShare::new(
-                    ("queue.tasks_max", u64::MAX),
-                    ("queue.tenant_tasks_max", 0),
-                ),
-                shelf: Arc::new(Shelf::new(Path::new(""), 0)),
+                task_shares: TaskShares {
+                    tasks: TenantShare::new(
+                        ("queue.tasks_max", u64::MAX),
+                        ("queue.tenant_tasks_max", 0),
+                    ),
+                    bytes: TenantShare::new(
+                        ("queue.tasks_bytes_max", u64::MAX),
+                        ("queue.tenant_tasks_bytes_max", 0),
+                    ),
+                },
+                shelf,
                 chain_messages_max: CHAIN_MESSAGES_MAX,
             }),
             dead: false,
