@@ -12,15 +12,17 @@ from egret import Client
 from egret._proto import queue_pb2 as pb
 
 Stream = Callable[[AsyncIterator[Any], Any], AsyncIterator[Any]]
+Single = Callable[[Any, Any], Awaitable[Any]]
 
 
 class Scripted:
-    """Speaks the contract on a port of its own; ``produce``, ``work`` and ``get_queue`` may be set."""
+    """Speaks the contract on a port of its own; ``produce``, ``work`` and single calls may be set."""
 
     def __init__(self) -> None:
         self.produce: Stream = take_all
         self.work: Optional[Stream] = None
-        self.get_queue: Optional[Callable[[Any, Any], Awaitable[Any]]] = None
+        self.get_queue: Optional[Single] = None
+        self.list_tasks: Optional[Single] = None
         self._server: Any = None
         self.port = 0
 
@@ -33,9 +35,11 @@ class Scripted:
             )
             for name, kind in streams.items()
         }
-        methods["GetQueue"] = grpc.unary_unary_rpc_method_handler(
-            self._get_queue, pb.QueueRequest.FromString, lambda reply: reply.SerializeToString()
-        )
+        calls = {"GetQueue": pb.QueueRequest, "ListTasks": pb.ListTasksRequest}
+        for name, request in calls.items():
+            methods[name] = grpc.unary_unary_rpc_method_handler(
+                self._single(name), request.FromString, lambda reply: reply.SerializeToString()
+            )
         self._server = grpc.aio.server()
         handler = grpc.method_handlers_generic_handler("egret.queue.v1.Queue", methods)
         self._server.add_generic_rpc_handlers((handler,))
@@ -58,9 +62,15 @@ class Scripted:
 
         return serve
 
-    async def _get_queue(self, request: Any, context: Any) -> Any:
-        assert self.get_queue is not None, "nobody was expected to ask"
-        return await self.get_queue(request, context)
+    def _single(self, name: str) -> Single:
+        attribute = {"GetQueue": "get_queue", "ListTasks": "list_tasks"}[name]
+
+        async def answer(request: Any, context: Any) -> Any:
+            single: Optional[Single] = getattr(self, attribute)
+            assert single is not None, f"{name} was not expected"
+            return await single(request, context)
+
+        return answer
 
 
 async def take_all(requests: Any, context: Any) -> AsyncIterator[pb.ProduceResponse]:

@@ -223,6 +223,30 @@ class NotNow(ScriptedTest):
         self.assertTrue(waiting.result().id)
 
 
+class FailedPartitions(ScriptedTest):
+    """Answers name the partitions whose tasks are missing."""
+
+    async def test_they_are_told_with_a_queue_and_with_a_list(self) -> None:
+        async def queue(request: Any, context: Any) -> Any:
+            return pb.QueueInfo(name=request.name, unavailable_partitions=[1, 3])
+
+        async def page(request: Any, context: Any) -> Any:
+            first = request.cursor == ""
+            return pb.ListTasksResponse(
+                tasks=[pb.Task(id="a" if first else "b", state=pb.TASK_STATE_READY)],
+                next_cursor="more" if first else "",
+                unavailable_partitions=[1] if first else [1, 3],
+            )
+
+        self.server.get_queue, self.server.list_tasks = queue, page
+        async with self.server.client() as client:
+            info = await self.soon(client.queue("any").info())
+            self.assertEqual(info.unavailable_partitions, (1, 3))
+            listing = client.queue("any").tasks()
+            self.assertEqual([task.id async for task in listing], ["a", "b"])
+            self.assertEqual(listing.unavailable_partitions, {1, 3})
+
+
 class Doubt(ScriptedTest):
     """The connection is lost once after tasks were taken, and is there again at once."""
 

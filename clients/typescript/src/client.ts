@@ -274,21 +274,14 @@ export class Queue {
    * The tasks of a state, with a tag, or all, without payloads and results. Egret is asked for
    * `page` of them at a time, 1 to 1,000; 100 when left out.
    */
-  async *tasks(options: { state?: State; tag?: string; page?: number } = {}): AsyncGenerator<TaskInfo, void> {
-    const request: pb.ListTasksRequest = {
+  tasks(options: { state?: State; tag?: string; page?: number } = {}): TaskListing {
+    return new TaskListing(this.#connection, {
       queue: this.name,
       state: options.state === undefined ? pb.TaskState.UNSPECIFIED : stateNumber(options.state),
       tag: options.tag ?? "",
       limit: count(options.page ?? 100, "page"),
       cursor: "",
-    };
-    do {
-      const page = await this.#connection.call(this.#connection.client.listTasks, request);
-      for (const task of page.tasks) {
-        yield new TaskInfo(task);
-      }
-      request.cursor = page.nextCursor;
-    } while (request.cursor !== "");
+    });
   }
 
   /** Creates the queue, or changes the settings given. */
@@ -333,6 +326,48 @@ export class Queue {
   async requeueDead(limit = 0): Promise<number> {
     const request = { name: this.name, limit };
     return (await this.#connection.call(this.#connection.client.requeueDead, request)).requeued;
+  }
+}
+
+/** Tasks of a queue, page by page. Made by `Queue.tasks`. */
+export class TaskListing implements AsyncIterableIterator<TaskInfo> {
+  readonly #tasks: AsyncGenerator<TaskInfo, void>;
+  readonly #unavailable = new Set<number>();
+
+  /** @internal */
+  constructor(connection: Connection, request: pb.ListTasksRequest) {
+    this.#tasks = this.#read(connection, request);
+  }
+
+  /** Partitions that have failed, as of the pages read: their tasks are missing. */
+  get unavailablePartitions(): number[] {
+    return [...this.#unavailable].sort((a, b) => a - b);
+  }
+
+  next(): Promise<IteratorResult<TaskInfo, void>> {
+    return this.#tasks.next();
+  }
+
+  /** Reads no more pages. */
+  return(): Promise<IteratorResult<TaskInfo, void>> {
+    return this.#tasks.return();
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async *#read(connection: Connection, request: pb.ListTasksRequest): AsyncGenerator<TaskInfo, void> {
+    do {
+      const page = await connection.call(connection.client.listTasks, request);
+      for (const partition of page.unavailablePartitions) {
+        this.#unavailable.add(partition);
+      }
+      for (const task of page.tasks) {
+        yield new TaskInfo(task);
+      }
+      request.cursor = page.nextCursor;
+    } while (request.cursor !== "");
   }
 }
 

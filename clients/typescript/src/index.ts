@@ -1,6 +1,6 @@
 /** Egret's task queue for Node: enqueue, work, look and operate. */
 
-export { Client, type ClientOptions, Queue, Schedule, Watch } from "./client.js";
+export { Client, type ClientOptions, Queue, Schedule, TaskListing, Watch } from "./client.js";
 export {
   Conflict,
   Denied,

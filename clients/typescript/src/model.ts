@@ -417,6 +417,8 @@ export interface QueueInfo {
   counts: Record<State, number>;
   /** Milliseconds that the task that has been ready longest has been so; zero without one. */
   oldestReadyMs: number;
+  /** Partitions that have failed: their tasks are not counted. */
+  unavailablePartitions: number[];
 }
 
 export function queueOf(message: pb.QueueInfo): QueueInfo {
@@ -429,6 +431,7 @@ export function queueOf(message: pb.QueueInfo): QueueInfo {
     createdAt: moment(message.createdAtMs),
     counts: { ...(message.counts ?? pb.TaskCounts.fromPartial({})) },
     oldestReadyMs: message.oldestReadyMs,
+    unavailablePartitions: message.unavailablePartitions,
   };
 }
 

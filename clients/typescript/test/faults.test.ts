@@ -342,3 +342,18 @@ test("a stop after the end keeps no program from ending", async () => {
   worker.stop();
   assert.equal(timers(), before);
 });
+
+test("failed partitions are named with a queue and with a list", () =>
+  onScript({ uniqueWindowMs: () => 1, unavailablePartitions: [3, 1] }, async (connect) => {
+    const client = connect();
+    const queue = client.queue("any");
+    assert.deepEqual((await soon(queue.info())).unavailablePartitions, [3, 1]);
+    const listing = queue.tasks();
+    const ids: string[] = [];
+    for await (const task of listing) {
+      ids.push(task.id);
+    }
+    assert.deepEqual(ids, ["a", "b"]);
+    assert.deepEqual(listing.unavailablePartitions, [1, 3]);
+    await client.close();
+  }));

@@ -18,6 +18,8 @@ export interface Script {
   work?: (stream: Work) => void;
   /** The window of every queue, or none to refuse to tell. */
   uniqueWindowMs?: () => number | undefined;
+  /** Partitions that have failed, for queues and lists. */
+  unavailablePartitions?: number[];
 }
 
 /** Runs a test against a server of its own. */
@@ -40,9 +42,17 @@ export async function onScript(
       if (uniqueWindowMs === undefined) {
         answer({ code: status.PERMISSION_DENIED, details: "no" });
       } else {
-        answer(null, pb.QueueInfo.fromPartial({ name: request.name, settings: { uniqueWindowMs } }));
+        const { unavailablePartitions } = script;
+        const settings = { uniqueWindowMs };
+        answer(null, pb.QueueInfo.fromPartial({ name: request.name, settings, unavailablePartitions }));
       }
     }) as pb.QueueServer["getQueue"],
+    listTasks: (({ request }, answer) => {
+      const [id, nextCursor] = request.cursor === "" ? ["a", "more"] : ["b", ""];
+      const tasks = [{ id, state: pb.TaskState.READY }];
+      const { unavailablePartitions } = script;
+      answer(null, pb.ListTasksResponse.fromPartial({ tasks, nextCursor, unavailablePartitions }));
+    }) as pb.QueueServer["listTasks"],
   } as unknown as pb.QueueServer);
   const port = await new Promise<number>((resolve, reject) => {
     const credentials = ServerCredentials.createInsecure();

@@ -26,6 +26,13 @@ egret_base::settings! {
         /// Largest number of them of one tenant. 0: as many as are still free, so that one tenant alone gets
         /// half of `tasks_max`.
         tenant_tasks_max: u64 = 0,
+        /// Bytes of all tasks and schedules known at a time: payloads and what goes with them, results and
+        /// errors. What the logs take on disk is at most twice as much, beside what they are made larger by in
+        /// advance. 0: the size of the file system.
+        tasks_bytes_max: Size = Size::mib(0),
+        /// Bytes of them of one tenant; over it no task is taken in, while results still are. 0: as much as is
+        /// still free, so that one tenant alone gets half of `tasks_bytes_max`.
+        tenant_tasks_bytes_max: Size = Size::mib(0),
         /// Largest number of schedules of all tenants together.
         schedules_max: u32 = 20_000,
         /// Largest number of schedules of one tenant. 0: as many as are still free.
@@ -39,7 +46,10 @@ egret_base::settings! {
         /// Attachments of a result.
         attachments_max: u32 = 16,
         /// Bytes of all attachments together, those that are being sent included.
-        attachments_bytes_total_max: Size = Size::gib(10),
+        attachments_bytes_total_max: Size = Size::gib(20),
+        /// Bytes of attachments of one tenant. 0: as much as is still free, so that one tenant alone gets half of
+        /// `attachments_bytes_total_max`.
+        tenant_attachments_bytes_max: Size = Size::mib(0),
         /// Messages between tasks that wait for one another which a partition may have under way; over it no
         /// task is taken in that waits for others.
         chain_messages_max: u32 = 1_000_000,

@@ -16,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::api::lock;
 use crate::core::entry::TaskState;
 use crate::core::state::{CALLBACKS, Counts, State};
+use crate::worker::shelf::Shelf;
 
 /// What a partition says of a queue.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ struct Told {
     /// Tasks that ever came into each state.
     entered: Counts,
     oldest_ready_ms: u64,
+    /// Bytes of what records hold of its tasks.
+    bytes: u64,
 }
 
 /// What the engine counts.
@@ -163,7 +166,7 @@ struct QueueLabels {
 }
 
 impl Metrics {
-    pub fn register(registry: &mut Registry) -> Self {
+    pub fn register(registry: &mut Registry, shelf: Arc<Shelf>) -> Self {
         let metrics = Self {
             // From a hundredth of a millisecond to about five seconds.
             commits: Histogram::new(exponential_buckets(0.000_01, 2.0, 20)),
@@ -190,6 +193,7 @@ impl Metrics {
             metrics.waiting.clone(),
         );
         registry.register_collector(Box::new(Tables(metrics.told.clone())));
+        registry.register_collector(Box::new(AttachmentBytes(shelf)));
         metrics.callbacks.register(registry);
         metrics
     }
@@ -222,10 +226,39 @@ impl Metrics {
                 counts: queue.counts(),
                 entered: std::array::from_fn(|state| queue.lists[state].next_ordinal),
                 oldest_ready_ms: oldest.map_or(0, |since| state.now_ms().saturating_sub(since)),
+                bytes: queue.bytes,
             };
             told.entry(id).or_default().insert(partition, one);
         }
         told.retain(|_, parts| !parts.is_empty());
+    }
+}
+
+/// Bytes of attachments by tenant.
+#[derive(Debug)]
+struct AttachmentBytes(Arc<Shelf>);
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct TenantLabels {
+    tenant: String,
+}
+
+impl Collector for AttachmentBytes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let gauge = ConstGauge::new(0_i64);
+        let mut family = encoder.encode_descriptor(
+            "attachment",
+            "Attachments of results by tenant, those that are being sent included",
+            Some(&Unit::Bytes),
+            gauge.metric_type(),
+        )?;
+        for (tenant, bytes) in self.0.bytes_by_tenant() {
+            let labels = TenantLabels {
+                tenant: tenant.to_string(),
+            };
+            ConstGauge::new(bytes as i64).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 }
 
@@ -243,6 +276,7 @@ impl Tables {
                     sum.entered[state] += part.entered[state];
                 }
                 sum.oldest_ready_ms = sum.oldest_ready_ms.max(part.oldest_ready_ms);
+                sum.bytes += part.bytes;
                 sum
             })
         };
@@ -286,18 +320,31 @@ impl Collector for Tables {
             gauge.metric_type(),
         )?;
         for one in &sums {
-            let labels = QueueLabels {
-                tenant: one.tenant.to_string(),
-                queue: one.name.to_string(),
-            };
             let age = ConstGauge::new(one.oldest_ready_ms as f64 / 1e3);
-            age.encode(family.encode_family(&labels)?)?;
+            age.encode(family.encode_family(&one.labels())?)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "task",
+            "Payloads, results and errors of tasks by queue",
+            Some(&Unit::Bytes),
+            gauge.metric_type(),
+        )?;
+        for one in &sums {
+            let bytes = ConstGauge::new(one.bytes as i64);
+            bytes.encode(family.encode_family(&one.labels())?)?;
         }
         Ok(())
     }
 }
 
 impl Told {
+    fn labels(&self) -> QueueLabels {
+        QueueLabels {
+            tenant: self.tenant.to_string(),
+            queue: self.name.to_string(),
+        }
+    }
+
     fn state_labels(&self, state: TaskState) -> StateLabels {
         StateLabels {
             tenant: self.tenant.to_string(),

@@ -19,6 +19,7 @@ mod waiting;
 pub(crate) mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -29,11 +30,12 @@ use egret_log::{
     Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogError, LogReader, Seq,
 };
 
-use crate::api::share::TenantShare;
+use crate::api::share::{TaskShares, TenantShare};
 use crate::api::{Inner, QueueHandle, Queues, lock};
 use crate::config::QueueConfig;
 use crate::core::state::State;
 use crate::error::{QueueError, io};
+use crate::model::SHARD_BITS;
 use crate::store::snapshot;
 use dispatch::Dispatcher;
 use partition::{Partition, Parts, Shared};
@@ -133,17 +135,40 @@ pub(crate) fn part_name(number: usize) -> String {
 const TASKS_MAX: u64 = 1 << 31;
 
 /// Tasks that one of `partitions` may know, and those of one tenant.
-pub(crate) fn task_share(config: &QueueConfig, partitions: usize) -> TenantShare {
+fn task_shares(config: &QueueConfig, partitions: usize, volume_bytes: u64) -> TaskShares {
     let partitions = partitions as u64;
     let part = |tasks: u64| (tasks / partitions).clamp(1, TASKS_MAX);
     let one = match config.tenant_tasks_max {
         0 => 0,
         max => part(max),
     };
-    TenantShare::new(
-        ("queue.tasks_max", part(config.tasks_max)),
-        ("queue.tenant_tasks_max", one),
-    )
+    let bytes = match config.tasks_bytes_max.bytes() {
+        0 => volume_bytes,
+        max => max,
+    };
+    let part_bytes = |bytes: u64| (bytes / partitions).max(1);
+    let one_bytes = match config.tenant_tasks_bytes_max.bytes() {
+        0 => 0,
+        max => part_bytes(max),
+    };
+    TaskShares {
+        tasks: TenantShare::new(
+            ("queue.tasks_max", part(config.tasks_max)),
+            ("queue.tenant_tasks_max", one),
+        ),
+        bytes: TenantShare::new(
+            ("queue.tasks_bytes_max", part_bytes(bytes)),
+            ("queue.tenant_tasks_bytes_max", one_bytes),
+        ),
+    }
+}
+
+/// The size of the file system that has a directory; without end where that cannot be found out.
+fn volume_bytes(directory: &Path) -> u64 {
+    let volume = rustix::fs::statvfs(directory);
+    volume.map_or(u64::MAX, |volume| {
+        volume.f_blocks.saturating_mul(volume.f_frsize)
+    })
 }
 
 fn durability(config: &QueueConfig) -> Result<Durability, QueueError> {
@@ -262,7 +287,6 @@ impl Inner {
         let present = |number| self.directory.join(format!("{number:03}")).is_dir();
         // An earlier version made all partitions at its first start.
         let all_existed = !is_new && known.was_absent() && (0..count).any(present);
-        self.shelf.survey()?;
         let durability = durability(&self.config)?;
         let mut opened = Opened {
             partitions: Vec::with_capacity(count),
@@ -282,6 +306,12 @@ impl Inner {
                 }
             }
         }
+        self.shelf.survey(|id| {
+            let number = (usize::from(id.shard()) * count) >> SHARD_BITS;
+            let mut partitions = opened.partitions.iter();
+            let partition = partitions.find(|one| one.partition == number)?;
+            partition.state.tenant_of(id).map(Into::into)
+        })?;
         let noted = known.change(|parts| {
             for partition in &opened.partitions {
                 let name = format!("{:03}", partition.partition);
@@ -297,6 +327,12 @@ impl Inner {
     fn make_directories(&self) -> Result<(), QueueError> {
         check(&self.config)?;
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))
+    }
+
+    /// What each of so many partitions takes in.
+    pub(crate) fn task_shares(&self, partitions: usize) -> &TaskShares {
+        let shares = || task_shares(&self.config, partitions, volume_bytes(&self.directory));
+        self.task_shares.get_or_init(shares)
     }
 
     /// How many partitions there are: as many as when the data directory was made.
@@ -325,6 +361,16 @@ impl Inner {
             must_exist: known_end.is_some(),
             durable_below: known_end.unwrap_or_default(),
             ..LogConfig::default()
+        }
+    }
+
+    /// How much may wait for one of so many partitions.
+    fn inbox_limits(&self, partitions: usize) -> InboxLimits {
+        InboxLimits {
+            items_name: "queue.waiting_max",
+            items_max: self.config.waiting_max as usize,
+            bytes_name: "queue.waiting_bytes_max",
+            bytes_max: self.config.waiting_bytes_max.bytes() as usize / partitions,
         }
     }
 
@@ -361,20 +407,17 @@ impl Inner {
         begin::replay(&log, from, number, &mut state)?;
         let grace_ms = config.lease_grace.0;
         begin::begin_epoch(&mut log, &mut state, &*self.clock, &*self.entropy, grace_ms)?;
-        let limits = InboxLimits {
-            items_name: "queue.waiting_max",
-            items_max: config.waiting_max as usize,
-            bytes_name: "queue.waiting_bytes_max",
-            bytes_max: config.waiting_bytes_max.bytes() as usize / count,
-        };
+        let limits = self.inbox_limits(count);
         let reader = log.reader();
         let shared = Arc::new(Shared {
             shares: Shares::new(limits.bytes_max),
             inbox: Inbox::new(limits),
+            ready: Arc::default(),
             read: Box::new(move |seq| reader.read(seq)),
             failure: OnceLock::new(),
         });
         let after_bytes = config.snapshot_after.bytes();
+        let ready = shared.ready.clone();
         Ok(Partition::new(Parts {
             upkeep: Upkeep::new(
                 directory.clone(),
@@ -388,10 +431,10 @@ impl Inner {
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
             metrics: self.metrics.clone(),
-            dispatcher: Dispatcher::new(number, self.limits.clone(), self.ranks.clone()),
+            dispatcher: Dispatcher::new(number, self.limits.clone(), self.ranks.clone(), ready),
             post: Post::new(self.partitions.clone(), number),
             partition: number,
-            task_share: task_share(config, count),
+            task_shares: *self.task_shares(count),
             reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),
             shelf: self.shelf.clone(),
             chain_messages_max: u64::from(config.chain_messages_max),

@@ -15,6 +15,17 @@ pub(crate) use changes::Changes;
 pub(crate) use enqueue::{Atomicity, Produced, Wanted, enqueue};
 pub(crate) use report::{Word, manifest, report, words};
 
+/// Items of a call that are worked through at a stretch, before other calls have a chance to go on: a call of
+/// the largest size takes about a millisecond, for which the thread would do nothing else.
+const STRETCH_ITEMS: usize = 128;
+
+/// Gives other calls a chance to go on after a stretch of items.
+async fn pause_after(place: usize) {
+    if (place + 1).is_multiple_of(STRETCH_ITEMS) {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// The longest that a call waits, in milliseconds.
 const WAIT_MS_MAX: u64 = 60_000;
 

@@ -33,7 +33,7 @@ from .model import (
     TaskCounts,
     TaskInfo,
 )
-from .queue import Queue
+from .queue import Queue, TaskListing
 from .schedule import Schedule
 from .settings import QueueSettings, Retention, RetryPolicy
 from .task import PermanentError, Retry, Snooze, Task
@@ -71,6 +71,7 @@ __all__ = [
     "TaskCounts",
     "TaskFailed",
     "TaskInfo",
+    "TaskListing",
     "TimedOut",
     "Unauthenticated",
     "Unavailable",

@@ -339,6 +339,8 @@ class QueueInfo:
     counts: TaskCounts
     oldest_ready: float
     """Seconds that the task that has been ready longest has been so; zero without one."""
+    unavailable_partitions: tuple[int, ...] = ()
+    """Partitions that have failed: their tasks are not counted."""
 
     @classmethod
     def of_message(cls, message: pb.QueueInfo) -> QueueInfo:
@@ -360,6 +362,7 @@ class QueueInfo:
                 cancelled=counts.cancelled,
             ),
             oldest_ready=message.oldest_ready_ms / 1000,
+            unavailable_partitions=tuple(message.unavailable_partitions),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, AsyncIterator, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, AsyncGenerator, AsyncIterator, Iterable, Mapping, Optional, Sequence, Union
 
 from . import errors
 from ._proto import queue_pb2 as pb
@@ -96,13 +96,13 @@ class Queue:
             raise errors.EnqueueRefused(outcomes)
         return enqueued
 
-    async def tasks(
+    def tasks(
         self,
         state: Union[State, str, None] = None,
         *,
         tag: str = "",
         page: int = 100,
-    ) -> AsyncIterator[TaskInfo]:
+    ) -> TaskListing:
         """The tasks of a state, with a tag, or all, without payloads and results.
 
         Egret is asked for ``page`` of them at a time, 1 to 1,000.
@@ -110,13 +110,7 @@ class Queue:
         request = pb.ListTasksRequest(
             queue=self.name, state=state_number(state), tag=tag, limit=page
         )
-        while True:
-            response = await self._connection.call("ListTasks", request, pb.ListTasksResponse)
-            for task in response.tasks:
-                yield TaskInfo(task)
-            if not response.next_cursor:
-                return
-            request.cursor = response.next_cursor
+        return TaskListing(self._connection, request)
 
     async def put(
         self,
@@ -194,3 +188,34 @@ class Queue:
         request = pb.RequeueDeadRequest(name=self.name, limit=limit)
         response = await self._connection.call("RequeueDead", request, pb.RequeueDeadResponse)
         return response.requeued
+
+
+class TaskListing(AsyncIterator[TaskInfo]):
+    """Tasks of a queue, page by page. Made by ``Queue.tasks``."""
+
+    def __init__(self, connection: Connection, request: pb.ListTasksRequest) -> None:
+        self.unavailable_partitions: frozenset[int] = frozenset()
+        """Partitions that have failed, as of the pages read: their tasks are missing."""
+        self._tasks = self._read(connection, request)
+
+    def __aiter__(self) -> TaskListing:
+        return self
+
+    async def __anext__(self) -> TaskInfo:
+        return await self._tasks.__anext__()
+
+    async def aclose(self) -> None:
+        """Reads no more pages."""
+        await self._tasks.aclose()
+
+    async def _read(
+        self, connection: Connection, request: pb.ListTasksRequest
+    ) -> AsyncGenerator[TaskInfo, None]:
+        while True:
+            response = await connection.call("ListTasks", request, pb.ListTasksResponse)
+            self.unavailable_partitions |= frozenset(response.unavailable_partitions)
+            for task in response.tasks:
+                yield TaskInfo(task)
+            if not response.next_cursor:
+                return
+            request.cursor = response.next_cursor

@@ -342,6 +342,7 @@ export interface ListTasksRequest {
 export interface ListTasksResponse {
   tasks: Task[];
   nextCursor: string;
+  unavailablePartitions: number[];
 }
 
 export interface QueueSettings {
@@ -382,6 +383,7 @@ export interface QueueInfo {
   createdAtMs: number;
   counts: TaskCounts | undefined;
   oldestReadyMs: number;
+  unavailablePartitions: number[];
 }
 
 export interface TaskCounts {
@@ -4304,7 +4306,7 @@ export const ListTasksRequest: MessageFns<ListTasksRequest> = {
 };
 
 function createBaseListTasksResponse(): ListTasksResponse {
-  return { tasks: [], nextCursor: "" };
+  return { tasks: [], nextCursor: "", unavailablePartitions: [] };
 }
 
 export const ListTasksResponse: MessageFns<ListTasksResponse> = {
@@ -4314,6 +4316,13 @@ export const ListTasksResponse: MessageFns<ListTasksResponse> = {
     }
     if (message.nextCursor !== "") {
       writer.uint32(18).string(message.nextCursor);
+    }
+    if (message.unavailablePartitions.length !== 0) {
+      writer.uint32(26).fork();
+      for (const v of message.unavailablePartitions) {
+        writer.uint32(v);
+      }
+      writer.join();
     }
     return writer;
   },
@@ -4347,6 +4356,24 @@ export const ListTasksResponse: MessageFns<ListTasksResponse> = {
             message.nextCursor = reader.string();
             continue;
           }
+          case 3: {
+            if (tag === 24) {
+              message.unavailablePartitions.push(reader.uint32());
+
+              continue;
+            }
+
+            if (tag === 26) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.unavailablePartitions.push(reader.uint32());
+              }
+
+              continue;
+            }
+
+            break;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4366,6 +4393,7 @@ export const ListTasksResponse: MessageFns<ListTasksResponse> = {
     const message = createBaseListTasksResponse();
     message.tasks = object.tasks?.map((e) => Task.fromPartial(e)) || [];
     message.nextCursor = object.nextCursor ?? "";
+    message.unavailablePartitions = object.unavailablePartitions?.map((e) => e) || [];
     return message;
   },
 };
@@ -4789,6 +4817,7 @@ function createBaseQueueInfo(): QueueInfo {
     createdAtMs: 0,
     counts: undefined,
     oldestReadyMs: 0,
+    unavailablePartitions: [],
   };
 }
 
@@ -4814,6 +4843,13 @@ export const QueueInfo: MessageFns<QueueInfo> = {
     }
     if (message.oldestReadyMs !== 0) {
       writer.uint32(56).uint64(message.oldestReadyMs);
+    }
+    if (message.unavailablePartitions.length !== 0) {
+      writer.uint32(66).fork();
+      for (const v of message.unavailablePartitions) {
+        writer.uint32(v);
+      }
+      writer.join();
     }
     return writer;
   },
@@ -4887,6 +4923,24 @@ export const QueueInfo: MessageFns<QueueInfo> = {
             message.oldestReadyMs = longToNumber(reader.uint64());
             continue;
           }
+          case 8: {
+            if (tag === 64) {
+              message.unavailablePartitions.push(reader.uint32());
+
+              continue;
+            }
+
+            if (tag === 66) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.unavailablePartitions.push(reader.uint32());
+              }
+
+              continue;
+            }
+
+            break;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4915,6 +4969,7 @@ export const QueueInfo: MessageFns<QueueInfo> = {
       ? TaskCounts.fromPartial(object.counts)
       : undefined;
     message.oldestReadyMs = object.oldestReadyMs ?? 0;
+    message.unavailablePartitions = object.unavailablePartitions?.map((e) => e) || [];
     return message;
   },
 };

@@ -38,6 +38,7 @@ pub struct Upload {
 /// A file that is not whole yet, and goes unless it is finished.
 struct Unfinished {
     shelf: Arc<Shelf>,
+    id: TaskId,
     path: PathBuf,
     /// What is counted for it; nothing from when it has its name.
     bytes: u64,
@@ -45,7 +46,7 @@ struct Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        self.shelf.release(self.bytes);
+        self.shelf.release(self.id, self.bytes);
         // What cannot be deleted now is at the next start.
         let _ = std::fs::remove_file(&self.path);
     }
@@ -110,7 +111,8 @@ impl Queues {
         self.check_count(count.await? + 1)?;
         let shelf = self.inner.shelf.clone();
         let asked = name.to_owned();
-        let made = tokio::task::spawn_blocking(move || Unfinished::make(shelf, id, &asked));
+        let owner = tenant.to_owned();
+        let made = tokio::task::spawn_blocking(move || Unfinished::make(shelf, id, &owner, &asked));
         let (unfinished, file) = made.await.map_err(|_| QueueError::Stopping)??;
         Ok(Upload {
             queues: self.clone(),
@@ -218,7 +220,12 @@ fn open(shelf: &Shelf, id: TaskId, token: u64, name: &str) -> Result<Opened, Que
 }
 
 impl Unfinished {
-    fn make(shelf: Arc<Shelf>, id: TaskId, name: &str) -> Result<(Self, File), QueueError> {
+    fn make(
+        shelf: Arc<Shelf>,
+        id: TaskId,
+        tenant: &str,
+        name: &str,
+    ) -> Result<(Self, File), QueueError> {
         let path = shelf.unfinished(id);
         let mut tries = 1;
         let file = loop {
@@ -230,8 +237,11 @@ impl Unfinished {
                 made => break made.map_err(written(&path, name))?,
             }
         };
+        // Nobody removes the directory any more, and with it the note of its owner.
+        shelf.note_owner(id, tenant);
         let unfinished = Self {
             shelf,
+            id,
             path,
             bytes: 0,
         };
@@ -240,7 +250,7 @@ impl Unfinished {
 
     /// Counts bytes that are about to be written.
     fn grow(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
-        self.shelf.reserve(bytes.len() as u64)?;
+        self.shelf.reserve(self.id, bytes.len() as u64)?;
         self.bytes += bytes.len() as u64;
         Ok(())
     }
@@ -340,7 +350,8 @@ impl Upload {
             // A completion may have named it, or else it goes with what was not named.
             Fate::Completed => Err(QueueError::LeaseLost),
             Fate::Over => {
-                queues.on_shelf(move |shelf| shelf.remove(&path)).await?;
+                let removing = queues.on_shelf(move |shelf| shelf.remove(id, &path));
+                removing.await?;
                 Err(QueueError::LeaseLost)
             }
         }

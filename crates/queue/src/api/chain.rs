@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::feed::ORIGIN_WINDOW_MS;
 use super::produce::{Enqueues, KIND_CHAIN, KIND_ORIGIN, NewTask, check_batch, key_hash, lay_out};
+use super::share::TaskLoad;
 use super::sink::{Enqueued, ProduceSink};
 use super::submit::{EnqueueBatch, Grouping, Item, Submission};
 use super::{Inner, QueueHandle, Queues, unbroken};
@@ -335,16 +336,19 @@ impl Inner {
 
     /// Whether every partition of a chain takes its part in.
     async fn check_promise(&self, laid_out: &LaidOut) -> Result<(), QueueError> {
-        let mut queues: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        for item in &laid_out.items {
+        let mut parts: BTreeMap<usize, (Vec<u32>, TaskLoad)> = BTreeMap::new();
+        for (item, links) in laid_out.items.iter().zip(&laid_out.links) {
             let partition = self.partition_of(item.shard)?;
-            queues.entry(partition).or_default().push(item.queue);
+            let (queues, load) = parts.entry(partition).or_default();
+            queues.push(item.queue);
+            load.tasks += 1;
+            load.bytes += item.record_bytes() + (links.len() * size_of::<TaskId>()) as u64;
         }
-        let share = crate::worker::task_share(&self.config, self.partitions()?.len());
-        for (partition, queues) in queues {
+        let shares = *self.task_shares(self.partitions()?.len());
+        for (partition, (queues, more)) in parts {
             let asked = self.ask(partition, move |turn| {
-                let (all, more) = (turn.state.len() as u64, queues.len() as u64);
-                share.check(all, turn.state.tasks_of_tenant(queues[0]), more)?;
+                let own = shares.count_own(turn.state, queues[0], more);
+                shares.check(turn.state, own, more)?;
                 let mut queues = queues.iter();
                 Ok(queues.try_for_each(|queue| turn.state.check_intake(*queue))?)
             });

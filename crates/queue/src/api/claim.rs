@@ -94,13 +94,21 @@ impl Queues {
     }
 
     /// The partitions that run, in the order in which a claim asks them: where the queues have tasks of
-    /// several priorities, those whose next task goes first before others, else each claim another one first.
+    /// several priorities, those whose next task goes first before others, else those that have tasks before
+    /// others, and of these each claim another one first. To be asked costs a turn, for which it may have to wait.
     async fn partitions_to_claim(&self, worker: &Worker) -> Result<Vec<usize>, QueueError> {
         let mut partitions = self.inner.running()?;
         let start = self.inner.spread.fetch_add(1, Ordering::Relaxed) as usize;
         let first = start % partitions.len();
         partitions.rotate_left(first);
-        if partitions.len() == 1 || !worker.has_priorities {
+        if partitions.len() == 1 {
+            return Ok(partitions);
+        }
+        if !worker.has_priorities {
+            let shared = self.inner.partitions()?;
+            let queues = || worker.session.queues.iter().map(|(queue, _)| *queue);
+            // The sort is stable: it keeps the rotation.
+            partitions.sort_by_cached_key(|partition| !shared[*partition].ready.has_any(queues()));
             return Ok(partitions);
         }
         let queues: Arc<[u32]> = worker.session.queues.iter().map(|(id, _)| *id).collect();

@@ -6,6 +6,7 @@ pub(crate) mod chain;
 pub mod claim;
 pub(crate) mod destination;
 pub mod feed;
+pub mod in_flight;
 pub mod outbox;
 pub mod produce;
 pub mod queues;
@@ -42,7 +43,9 @@ use crate::worker::partition::Shared;
 use crate::worker::precedence::SharedRanks;
 use crate::worker::shelf::Shelf;
 use crate::worker::turn::Turn;
+use in_flight::InFlight;
 use session::WorkSession;
+use share::{TaskShares, TenantShare};
 use submit::{Answer, Submission};
 
 /// What the engine stands on.
@@ -183,20 +186,34 @@ pub(crate) struct Inner {
     pub next_queue: AtomicU64,
     /// Spreads tasks without a key.
     pub spread: AtomicU64,
+    /// What a partition takes in of tasks.
+    pub task_shares: OnceLock<TaskShares>,
+    /// What calls of each tenant have in flight.
+    pub in_flight: InFlight,
     pub stopping: AtomicBool,
 }
 
 impl Queues {
     /// An engine that is not started yet.
     pub fn new(options: Options, registry: &mut Registry) -> Self {
-        let shelf_bytes_max = options.config.attachments_bytes_total_max.bytes();
-        let shelf = Shelf::new(&options.directory, shelf_bytes_max);
+        let shelf_share = TenantShare::new(
+            (
+                "queue.attachments_bytes_total_max",
+                options.config.attachments_bytes_total_max.bytes(),
+            ),
+            (
+                "queue.tenant_attachments_bytes_max",
+                options.config.tenant_attachments_bytes_max.bytes(),
+            ),
+        );
+        let shelf = Arc::new(Shelf::new(&options.directory, shelf_share));
         let destinations = if options.config.callback_private {
             Destinations::everything()
         } else {
             options.destinations
         };
         let ranks = SharedRanks::new(options.config.priority_wait_max.0);
+        let in_flight = InFlight::new(options.clock.clone());
         Self {
             inner: Arc::new(Inner {
                 config: options.config,
@@ -207,16 +224,18 @@ impl Queues {
                 partitions: Arc::default(),
                 limits: Arc::default(),
                 ranks: Arc::new(ranks),
-                metrics: Arc::new(Metrics::register(registry)),
+                metrics: Arc::new(Metrics::register(registry, shelf.clone())),
                 threads: Mutex::default(),
                 queues: RwLock::default(),
                 schedules: Mutex::default(),
                 callbacks: Mutex::default(),
-                shelf: Arc::new(shelf),
+                shelf,
                 shelf_upkeep: Mutex::default(),
                 making: Arc::default(),
                 next_queue: AtomicU64::new(1),
                 spread: AtomicU64::new(0),
+                task_shares: OnceLock::new(),
+                in_flight,
                 stopping: AtomicBool::new(false),
             }),
         }

@@ -21,7 +21,7 @@ use crate::store::content::{self, Content, Private, check_json};
 pub use crate::store::content::Format;
 
 /// Bytes that are handed to a partition at once, unless a single task has more.
-const PART_BYTES_MAX: usize = 2 << 20;
+const PART_BYTES_MAX: usize = 512 << 10;
 
 /// Tasks that are handed to a partition at once, so that those of other tenants take turns with a large call.
 const PART_TASKS_MAX: usize = 256;

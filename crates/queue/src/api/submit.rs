@@ -59,6 +59,15 @@ impl Item {
         (vec![item], bytes)
     }
 
+    /// Bytes that its record holds of it.
+    pub fn record_bytes(&self) -> u64 {
+        let spans = [&self.tags, &self.after, &self.content];
+        spans
+            .map(|span| u64::from(span.end - span.start))
+            .iter()
+            .sum()
+    }
+
     /// The command for it.
     pub fn command<'a>(&self, bytes: &'a [u8]) -> Enqueue<'a> {
         Enqueue {

@@ -223,6 +223,13 @@ pub struct Enqueue<'a> {
     pub content: &'a [u8],
 }
 
+impl Enqueue<'_> {
+    /// Bytes that its record holds of it: of its content, its tags and the tasks that it waits for.
+    pub fn bytes(&self) -> u32 {
+        (self.content.len() + self.tags.len() + self.after.len()) as u32
+    }
+}
+
 /// A task that a worker says it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held<'a> {

@@ -100,6 +100,27 @@ pub mod flag {
     pub const RUN_AT: u8 = 128;
 }
 
+/// Unix milliseconds in 48 bits, which last until the year 10889.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactMillis([u16; 3]);
+
+impl CompactMillis {
+    const MAX: u64 = (1 << 48) - 1;
+
+    /// The time as a number.
+    pub fn get(self) -> u64 {
+        let [low, middle, high] = self.0.map(u64::from);
+        high << 32 | middle << 16 | low
+    }
+}
+
+impl From<u64> for CompactMillis {
+    fn from(ms: u64) -> Self {
+        let ms = ms.min(Self::MAX);
+        Self([ms as u16, (ms >> 16) as u16, (ms >> 32) as u16])
+    }
+}
+
 /// The index entry of a task.
 ///
 /// | `state` | `at_ms` | `token` | `started_ms` |
@@ -119,10 +140,10 @@ pub struct Entry {
     pub token: u64,
     /// See above. Unix milliseconds.
     pub at_ms: u64,
-    /// See above. Unix milliseconds.
-    pub started_ms: u64,
-    /// Unix milliseconds; part of the task's id.
-    pub created_ms: u64,
+    /// See above.
+    pub started_ms: CompactMillis,
+    /// Part of the task's id.
+    pub created_ms: CompactMillis,
     /// Place in the order of its state's list.
     pub ordinal: u64,
     /// Of its state's list.
@@ -141,6 +162,8 @@ pub struct Entry {
     pub worker: u32,
     /// The latest of its past attempts.
     pub past: Place,
+    /// Bytes of what records hold of it: payload and what goes with it, result, words of past attempts.
+    pub bytes: u32,
     /// Attempts begun.
     pub attempts: u16,
     /// 12 bits of its id that decide on the partition.
@@ -160,8 +183,8 @@ impl Default for Entry {
             record: 0,
             token: 0,
             at_ms: 0,
-            started_ms: 0,
-            created_ms: 0,
+            started_ms: CompactMillis::default(),
+            created_ms: CompactMillis::default(),
             ordinal: 0,
             list: Links::default(),
             links: Links::default(),
@@ -171,6 +194,7 @@ impl Default for Entry {
             tags: 0,
             worker: 0,
             past: NOWHERE,
+            bytes: 0,
             attempts: 0,
             shard: 0,
             priority: 0,

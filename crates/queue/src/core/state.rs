@@ -2,10 +2,11 @@
 //!
 //! The parts of the machine are below: `rows` and `index` (what it keeps, and how it finds it), `moves`
 //! (from state to state), `lease` (handing out and taking back), `time` (what is due), `step` (the time
-//! becomes another one), `admin` (what people ask for), `chain` (tasks that wait for others), `schedule`,
-//! and `look`.
+//! becomes another one), `admin` (what people ask for), `bytes` (what records hold), `chain` (tasks that wait
+//! for others), `schedule`, and `look`.
 
 mod admin;
+mod bytes;
 mod census;
 mod chain;
 mod image;
@@ -59,6 +60,8 @@ pub struct State {
     pub(super) next_number: u64,
     /// Leases given in this epoch.
     pub(super) leases: u64,
+    /// Bytes of what records hold of tasks and schedules.
+    bytes: u64,
     pub(super) next_message: u64,
     pub(super) entries: Slab<Entry>,
     pub(super) numbers: Places,
@@ -105,6 +108,7 @@ impl Default for State {
             grace_until_ms: 0,
             next_number: 1,
             leases: 0,
+            bytes: 0,
             next_message: 1,
             entries: Slab::default(),
             numbers: Places::default(),
@@ -266,7 +270,7 @@ impl State {
             let task = self.next_task(task.shard);
             self.remember(hash, task, window_ms);
         }
-        Ok(Enqueued::Made(self.make(seq, task)))
+        Ok(Enqueued::Made(self.make(seq, task, task.bytes())))
     }
 
     /// What the next task will be called.
@@ -278,7 +282,8 @@ impl State {
         }
     }
 
-    fn make(&mut self, seq: u64, task: &Enqueue<'_>) -> TaskRef {
+    /// Makes a task of which record `seq` holds so many bytes that no other one counts.
+    fn make(&mut self, seq: u64, task: &Enqueue<'_>, bytes: u32) -> TaskRef {
         let made = self.next_task(task.shard);
         self.next_number += 1;
         let options = match task.options == TaskOptions::default() {
@@ -310,7 +315,7 @@ impl State {
         let place = self.entries.insert(Entry {
             number: made.number,
             record: seq,
-            created_ms: made.created_ms,
+            created_ms: made.created_ms.into(),
             // When a task that waits for others may begin at the earliest.
             at_ms: begin_ms,
             queue: task.queue,
@@ -324,6 +329,7 @@ impl State {
             ..Entry::default()
         });
         self.numbers.insert(made.number, place);
+        self.add_bytes(place, bytes);
         match state {
             TaskState::Waiting => {
                 self.enter(place, state);

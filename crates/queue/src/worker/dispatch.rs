@@ -11,13 +11,14 @@ use egret_base::Condition;
 
 use super::limits::{Limits, is_limited};
 use super::part_name;
+use super::partition::ReadyQueues;
 use super::precedence::{Allowance, PartitionSet, Precedence, SharedRanks};
 use super::turn::Turn;
 use crate::api::session::{Room, WorkSession};
 use crate::core::command::{Command, Defer, Held};
 use crate::core::entry::TaskState;
 use crate::core::retry::mix;
-use crate::core::state::{Claimed, LostLease, State};
+use crate::core::state::{Claimed, LostLease, Queue, State};
 use crate::error::QueueError;
 use crate::model::{Lease, QueueSettings};
 
@@ -44,6 +45,8 @@ pub(crate) struct Dispatcher {
     sessions: BTreeMap<u32, VecDeque<Arc<WorkSession>>>,
     /// Queues of which something may be handed out.
     considered: BTreeSet<u32>,
+    /// Those that claims know of.
+    ready: Arc<ReadyQueues>,
     /// Who holds a lease, by token.
     holders: HashMap<u64, Arc<WorkSession>, BuildHasherDefault<TokenHasher>>,
     /// Tasks of workers that could take no more when those were handed out.
@@ -79,7 +82,12 @@ impl Hasher for TokenHasher {
 }
 
 impl Dispatcher {
-    pub fn new(partition: usize, limits: Arc<Limits>, ranks: Arc<SharedRanks>) -> Self {
+    pub fn new(
+        partition: usize,
+        limits: Arc<Limits>,
+        ranks: Arc<SharedRanks>,
+        ready: Arc<ReadyQueues>,
+    ) -> Self {
         Self {
             partition,
             limits,
@@ -88,6 +96,7 @@ impl Dispatcher {
             again: BTreeSet::new(),
             sessions: BTreeMap::new(),
             considered: BTreeSet::new(),
+            ready,
             holders: HashMap::default(),
             late: Vec::new(),
             cut_short: false,
@@ -255,6 +264,13 @@ impl Dispatcher {
         }
     }
 
+    /// Claims are to know of a queue's tasks from before.
+    pub fn note_ready(&mut self, queue: u32, state: &State) {
+        if state.queue_with(queue).is_some_and(Queue::has_turn) {
+            self.ready.add(std::iter::once(queue));
+        }
+    }
+
     /// Notes how many tasks of limited queues are leased. Returns who may have a permit now, by queue.
     pub fn note_leased(&mut self, state: &State) -> Vec<(usize, u32)> {
         let mut freed = Vec::new();
@@ -309,7 +325,10 @@ impl Dispatcher {
         claimed: &mut Vec<Claimed>,
         pushes: &mut Vec<Push>,
     ) {
-        self.considered.extend(turn.state.news.turned.drain(..));
+        if !turn.state.news.turned.is_empty() {
+            self.ready.add(turn.state.news.turned.iter().copied());
+            self.considered.extend(turn.state.news.turned.drain(..));
+        }
         let now_ms = turn.now.as_millis_unsigned();
         while let Some((at_ms, queue)) = self.again.first().copied() {
             if at_ms > now_ms {
@@ -349,6 +368,7 @@ impl Dispatcher {
     ) -> bool {
         let row = turn.state.queue_with(queue);
         let Some(row) = row.filter(|row| row.has_turn()) else {
+            self.ready.remove(queue);
             return false;
         };
         let ready = row.lists[TaskState::Ready as usize].len;

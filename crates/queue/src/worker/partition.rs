@@ -21,7 +21,7 @@ use egret_log::{Appended, Batch, Log, LogError, Seq, Taken};
 use intake::Intake;
 pub(super) use intake::room_bytes;
 use items::{IntakeLimits, enqueue, report};
-pub(crate) use shared::{ReadRecord, Shared};
+pub(crate) use shared::{ReadRecord, ReadyQueues, Shared};
 
 use super::dispatch::{Dispatcher, Push};
 use super::part_name;
@@ -34,7 +34,7 @@ use super::upkeep::Upkeep;
 use super::waiting::Waiting;
 use super::watch::Watchers;
 use crate::api::session::WorkSession;
-use crate::api::share::TenantShare;
+use crate::api::share::TaskShares;
 use crate::api::sink::{Enqueued as Outcome, ProduceSink, ReportSink};
 use crate::api::submit::{Answer, EnqueueBatch, Refusable, ReportBatch, Said, Submission};
 use crate::core::command::Command;
@@ -56,8 +56,8 @@ fn turn_max(waiting: &Waiting) -> usize {
 }
 
 /// Whether a turn that has `items` takes the next submission.
-fn takes_next(waiting: &Waiting, items: usize) -> bool {
-    waiting.fits(items, turn_max(waiting))
+fn takes_next(waiting: &Waiting, intake: &Intake, items: usize, batch: &Batch) -> bool {
+    waiting.fits(items, turn_max(waiting)) && intake.has_room(waiting, items, batch)
 }
 
 /// Steps of what is due in one turn.
@@ -146,7 +146,7 @@ impl<L: Log + 'static> Partition<L> {
             partition: parts.partition,
             reserve_bytes: parts.reserve_bytes,
             limits: IntakeLimits {
-                tasks: parts.task_share,
+                shares: parts.task_shares,
                 messages: Limit::new("queue.chain_messages_max", parts.chain_messages_max),
             },
             shelf: parts.shelf,
@@ -172,6 +172,7 @@ impl<L: Log + 'static> Partition<L> {
     pub fn note_limits(&mut self) {
         for (queue, _) in self.state.queues() {
             self.dispatcher.watch_limits(queue, &self.state);
+            self.dispatcher.note_ready(queue, &self.state);
         }
         let nobody_waits = self.dispatcher.note_leased(&self.state);
         debug_assert!(nobody_waits.is_empty(), "nobody has asked for a permit yet");
@@ -292,10 +293,10 @@ impl<L: Log + 'static> Partition<L> {
             step::step_clock(&mut turn, step, ticks, dispatcher, &*self.shared.read);
         }
         // Before anything else, so that a schedule that changes has made what it had to make.
-        let room = intake.room_for_ticks(&self.limits.tasks.all, turn.state.len());
+        let room = intake.room_for_ticks(&self.limits.shares.tasks.all, turn.state.len());
         self.ticks.run(&mut turn, &room, &*self.shared.read);
         let mut items = 0;
-        while takes_next(&self.waiting, items) && intake.has_room(&self.waiting, turn.batch) {
+        while takes_next(&self.waiting, &intake, items, turn.batch) {
             let Some(submission) = self.waiting.pop() else {
                 break;
             };
@@ -463,7 +464,7 @@ pub(crate) struct Parts<L: Log> {
     pub post: Post,
     pub partition: usize,
     pub reserve_bytes: u64,
-    pub task_share: TenantShare,
+    pub task_shares: TaskShares,
     pub shelf: Arc<Shelf>,
     pub chain_messages_max: u64,
 }

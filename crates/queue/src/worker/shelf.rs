@@ -4,17 +4,18 @@
 //! completed it; else it is an orphan. Those that an ended lease may have left are looked for from time to
 //! time, and after a start among all that is there; nothing else walks over the files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::{Condition, LimitExceeded};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::api::share::TenantShare;
 use crate::api::tasks::Detail;
 use crate::api::{Queues, lock};
 use crate::core::state::Fate;
@@ -36,9 +37,9 @@ const UNFINISHED: &str = ".new-";
 /// See the module.
 pub(crate) struct Shelf {
     root: PathBuf,
-    /// Bytes of all files, those that are being written included.
-    bytes: AtomicU64,
-    bytes_max: u64,
+    /// What all tenants together may have on it, and one.
+    share: TenantShare,
+    stored: Mutex<Stored>,
     /// Leases that may have left something: the task, the lease's token.
     doubtful: Mutex<BTreeSet<(TaskId, u64)>>,
     /// Distinguishes files that are being written.
@@ -47,13 +48,40 @@ pub(crate) struct Shelf {
     janitor: Mutex<Option<UnboundedReceiver<TaskId>>>,
 }
 
+impl std::fmt::Debug for Shelf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shelf").finish_non_exhaustive()
+    }
+}
+
+/// Bytes of files, those that are being written included.
+#[derive(Default)]
+struct Stored {
+    all: u64,
+    by_tenant: HashMap<Arc<str>, u64>,
+    /// Whose the tasks are that have files.
+    owners: HashMap<TaskId, Arc<str>>,
+}
+
+impl Stored {
+    /// The owner of a task; of one that nobody knows, no tenant.
+    fn owner(&self, id: TaskId) -> Arc<str> {
+        self.owners.get(&id).cloned().unwrap_or_default()
+    }
+
+    fn add(&mut self, owner: Arc<str>, bytes: u64) {
+        self.all += bytes;
+        *self.by_tenant.entry(owner).or_default() += bytes;
+    }
+}
+
 impl Shelf {
-    pub fn new(queue_directory: &Path, bytes_max: u64) -> Self {
+    pub fn new(queue_directory: &Path, share: TenantShare) -> Self {
         let (gone, janitor) = unbounded_channel();
         Self {
             root: queue_directory.join("attachments"),
-            bytes: AtomicU64::new(0),
-            bytes_max,
+            share,
+            stored: Mutex::default(),
             doubtful: Mutex::default(),
             uploads: AtomicU64::new(0),
             gone,
@@ -91,22 +119,55 @@ impl Shelf {
         let _ = self.gone.send(id);
     }
 
-    /// Counts bytes that are about to be written.
-    pub fn reserve(&self, bytes: u64) -> Result<(), LimitExceeded> {
-        let asked = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if asked <= self.bytes_max {
-            return Ok(());
-        }
-        self.release(bytes);
-        Err(LimitExceeded {
-            name: "queue.attachments_bytes_total_max",
-            max: self.bytes_max,
-            asked,
-        })
+    /// Notes whose a task is, before there are files of it.
+    pub fn note_owner(&self, id: TaskId, tenant: &str) {
+        let mut stored = lock(&self.stored);
+        let known = stored.by_tenant.get_key_value(tenant);
+        let owner = known.map_or_else(|| tenant.into(), |(owner, _)| owner.clone());
+        stored.owners.insert(id, owner);
     }
 
-    pub fn release(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    /// Counts bytes that are about to be written for a task.
+    pub fn reserve(&self, id: TaskId, bytes: u64) -> Result<(), LimitExceeded> {
+        let mut stored = lock(&self.stored);
+        let owner = stored.owner(id);
+        let own = stored.by_tenant.get(&owner).copied().unwrap_or_default();
+        self.share.check(stored.all, own, bytes)?;
+        stored.add(owner, bytes);
+        Ok(())
+    }
+
+    pub fn release(&self, id: TaskId, bytes: u64) {
+        let owner = lock(&self.stored).owner(id);
+        self.release_of(&owner, bytes);
+    }
+
+    fn release_of(&self, owner: &Arc<str>, bytes: u64) {
+        let mut stored = lock(&self.stored);
+        stored.all -= bytes;
+        if let Some(own) = stored.by_tenant.get_mut(owner) {
+            *own -= bytes;
+            if *own == 0 {
+                stored.by_tenant.remove(owner);
+            }
+        }
+    }
+
+    /// Bytes of files by tenant; of tasks that nobody knows, of tenant "".
+    pub fn bytes_by_tenant(&self) -> BTreeMap<Arc<str>, u64> {
+        let stored = lock(&self.stored);
+        let bytes = stored.by_tenant.iter();
+        bytes
+            .map(|(owner, bytes)| (owner.clone(), *bytes))
+            .collect()
+    }
+
+    /// Removes a task's directory, unless there is a file in it.
+    fn remove_directory(&self, id: TaskId) {
+        let mut stored = lock(&self.stored);
+        if fs::remove_dir(self.directory_of(id)).is_ok() {
+            stored.owners.remove(&id);
+        }
     }
 
     /// Names of what a lease has left on the shelf.
@@ -117,16 +178,23 @@ impl Shelf {
         Ok(named.collect())
     }
 
-    /// Looks at everything that is there: before anybody can put something there.
+    /// Looks at everything that is there: before anybody can put something there. `tenant_of` finds out whose a
+    /// task is.
     ///
     /// # Errors
     /// [`QueueError::Io`].
-    pub fn survey(&self) -> Result<(), QueueError> {
+    pub fn survey(&self, tenant_of: impl Fn(TaskId) -> Option<Box<str>>) -> Result<(), QueueError> {
         for spread in names_in(&self.root).map_err(io("reading", &self.root))? {
             let spread = self.root.join(spread);
             for task in names_in(&spread).map_err(io("reading", &spread))? {
                 let directory = spread.join(&task);
-                self.survey_task(&directory, task.parse().ok())
+                let id = task.parse().ok();
+                if let Some(id) = id
+                    && let Some(tenant) = tenant_of(id)
+                {
+                    self.note_owner(id, &tenant);
+                }
+                self.survey_task(&directory, id)
                     .map_err(io("examining", &directory))?;
             }
         }
@@ -139,8 +207,11 @@ impl Shelf {
             let token = name.split_once('.').map(|(token, _)| token);
             match (id, token.map(|token| u64::from_str_radix(token, 16))) {
                 (Some(id), Some(Ok(token))) => {
-                    self.bytes
-                        .fetch_add(fs::metadata(&path)?.len(), Ordering::Relaxed);
+                    let bytes = fs::metadata(&path)?.len();
+                    let mut stored = lock(&self.stored);
+                    let owner = stored.owner(id);
+                    stored.add(owner, bytes);
+                    drop(stored);
                     self.doubt(id, token);
                 }
                 _ if name.starts_with(UNFINISHED) => fs::remove_file(&path)?,
@@ -157,11 +228,10 @@ impl Shelf {
     pub fn clear(&self, id: TaskId, token: u64, kept: &[String]) -> std::io::Result<()> {
         for name in self.names_of(id, token)? {
             if !kept.contains(&name) {
-                self.remove(&self.path_of(id, token, &name))?;
+                self.remove(id, &self.path_of(id, token, &name))?;
             }
         }
-        // Refused unless it is empty.
-        let _ = fs::remove_dir(self.directory_of(id));
+        self.remove_directory(id);
         Ok(())
     }
 
@@ -170,22 +240,24 @@ impl Shelf {
         let directory = self.directory_of(id);
         for name in names_in(&directory)? {
             if !name.starts_with(UNFINISHED) {
-                self.remove(&directory.join(name))?;
+                self.remove(id, &directory.join(name))?;
             }
         }
-        let _ = fs::remove_dir(directory);
+        self.remove_directory(id);
         Ok(())
     }
 
-    /// Deletes a file, if it is there.
-    pub fn remove(&self, path: &Path) -> std::io::Result<()> {
+    /// Deletes a file of a task, if it is there.
+    pub fn remove(&self, id: TaskId, path: &Path) -> std::io::Result<()> {
+        // Once the file is gone, the directory may go with the note of its owner.
+        let owner = lock(&self.stored).owner(id);
         let removed = fs::metadata(path).and_then(|known| {
             fs::remove_file(path)?;
             Ok(known.len())
         });
         match removed {
             Ok(bytes) => {
-                self.release(bytes);
+                self.release_of(&owner, bytes);
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

@@ -85,6 +85,8 @@ pub(crate) struct Waiting {
     by_tenant: HashMap<u32, VecDeque<Submission>>,
     /// Tenants of whom something waits; the first has its turn.
     turns: VecDeque<u32>,
+    /// How many of them are tenants.
+    tenants: usize,
     /// What the first has had of its turn: items, and bytes of records.
     had: (usize, usize),
     items: usize,
@@ -94,13 +96,19 @@ pub(crate) struct Waiting {
     contested_at: Option<Instant>,
 }
 
+/// Whether a line is that of a tenant.
+fn is_of_tenant(line: u32) -> bool {
+    !matches!(line, NO_TENANT | ASKING)
+}
+
 /// For how long tenants that take turns count as being there together.
 const CONTESTED: Duration = Duration::from_millis(100);
 
 impl Waiting {
     /// Whether several tenants are at work: turns are short then, as each waits for those of the others.
     pub fn is_contested(&self) -> bool {
-        self.contested_at.is_some_and(|at| at.elapsed() < CONTESTED)
+        let is_recent = || self.contested_at.is_some_and(|at| at.elapsed() < CONTESTED);
+        self.tenants > 1 || is_recent()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -109,7 +117,7 @@ impl Waiting {
 
     pub fn push(&mut self, submission: Submission) {
         let line = submission.line();
-        let is_tenants = !matches!(line, NO_TENANT | ASKING);
+        let is_tenants = is_of_tenant(line);
         if is_tenants && line != self.last {
             self.contested_at = (self.last != NO_TENANT).then(Instant::now);
             self.last = line;
@@ -119,6 +127,7 @@ impl Waiting {
         let of_tenant = self.by_tenant.entry(line).or_default();
         if of_tenant.is_empty() {
             self.turns.push_back(line);
+            self.tenants += usize::from(is_tenants);
         }
         of_tenant.push_back(submission);
     }
@@ -150,6 +159,7 @@ impl Waiting {
         self.bytes -= submission.held_bytes();
         if of_tenant.is_empty() {
             self.by_tenant.remove(&tenant);
+            self.tenants -= usize::from(is_of_tenant(tenant));
             self.turns.pop_front();
             self.had = (0, 0);
         } else if self.had.0 >= QUANTUM || self.had.1 >= QUANTUM_BYTES {

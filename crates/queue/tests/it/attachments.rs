@@ -199,6 +199,7 @@ async fn limits_have_names_and_leave_nothing() {
     small.attachment_bytes_max = Size(10 << 10);
     small.attachments_max = 2;
     small.attachments_bytes_total_max = Size(15 << 10);
+    small.tenant_attachments_bytes_max = Size(15 << 10);
     let (home, hand) = make(small).await;
     let task = leased(&home, &hand).await;
     let refused = |outcome: Result<Attachment, QueueError>| outcome.unwrap_err().to_string();
@@ -407,4 +408,65 @@ fn the_end_of_a_file_is_written_as_ever() {
         &attachment,
         expect!["746578742f706c61696e2c01000000000000040302010a00010010a198574547524554415454"],
     );
+}
+
+/// What a tenant's attachments take is not taken from others, before a restart and after.
+#[tokio::test]
+async fn a_tenant_leaves_room_for_attachments_of_others() {
+    let mut small = config();
+    small.attachments_bytes_total_max = Size(100 << 10);
+    let (mut home, hand) = make(small).await;
+    let task = leased(&home, &hand).await;
+    let name = |number: usize| format!("a{number}");
+    let mut sent = 0;
+    let refused = loop {
+        match send(&home, task, &name(sent), &[0; 10 << 10]).await {
+            Ok(_) => sent += 1,
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert_eq!(sent, 4, "{refused}");
+    assert!(
+        refused.contains("queue.tenant_attachments_bytes_max"),
+        "{refused}"
+    );
+    drop(hand);
+    home.restart().await;
+    // Egret knows again whose they are.
+    let full = send(&home, task, &name(sent), &[0; 10 << 10]).await;
+    let refused = full.unwrap_err().to_string();
+    assert!(
+        refused.contains("queue.tenant_attachments_bytes_max"),
+        "{refused}"
+    );
+    let other = SettingsChange::default();
+    home.queues
+        .put_queue("other", "files", &other)
+        .await
+        .unwrap();
+    let theirs = home.queues.queue("other", "files").await.unwrap();
+    let chain = [egret_queue::ChainTask {
+        queue: theirs,
+        task: NewTask::default(),
+        links: Vec::new(),
+        origin: None,
+    }];
+    home.queues.enqueue_chain(&chain).await.unwrap();
+    let spec = egret_queue::WorkSpec {
+        queues: vec!["files".to_owned()],
+        worker: "other".to_owned(),
+        lease_ms: None,
+    };
+    let patience = std::time::Duration::ZERO;
+    let claimed = home
+        .queues
+        .claim("other", &spec, 1, patience)
+        .await
+        .unwrap();
+    let (id, lease) = (claimed[0].id, claimed[0].lease);
+    let attach = home.queues.attach("other", id, lease, "theirs", TYPE);
+    let mut upload = attach.await.unwrap();
+    upload.write(&[0; 10 << 10]).await.unwrap();
+    upload.finish().await.unwrap();
+    home.stop().await;
 }

@@ -346,6 +346,39 @@ impl Counted {
     }
 }
 
+/// The first snapshots did not say how many bytes tasks have; what they hold has none.
+#[test]
+fn snapshots_without_bytes_are_read() {
+    let mut partition = Counted::default();
+    partition.fill();
+    partition.work();
+    let text = include_str!("../golden/snapshot-v1-without-bytes.txt");
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .collect();
+    let pairs = digits.chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    let bytes: Vec<u8> = pairs.map(byte).collect();
+    let (seq, image) = snapshot::take(&*bytes, "memory".into()).expect("it is whole");
+    let mut state = State::restore(image);
+    assert_eq!((seq, state.census()), (Seq(99), partition.state.census()));
+    assert_eq!((state.bytes(), state.bytes_of_tenant(1)), (0, 0));
+    // What is new counts, and what goes takes nothing with it that was not counted.
+    let numbers: Vec<u64> = (1..=7).collect();
+    let new = Enqueue {
+        queue: 1,
+        content: b"0123456789",
+        ..Enqueue::default()
+    };
+    state.enqueue(100, &new).expect("the queue is there");
+    for number in numbers {
+        let _ = state.cancel(number);
+        let _ = state.delete(number);
+    }
+    assert_eq!((state.bytes(), state.bytes_of_tenant(1)), (10, 10));
+}
+
 #[test]
 fn snapshots_are_written_as_ever() {
     let mut partition = Counted::default();
@@ -362,7 +395,11 @@ fn snapshots_are_written_as_ever() {
     }
     expect_file!["../golden/snapshot-v1.txt"].assert_eq(&text);
     let (seq, image) = snapshot::take(&*bytes, "memory".into()).expect("it is whole");
-    assert_eq!((seq, State::restore(image).census()), (Seq(99), census));
+    let restored = State::restore(image);
+    assert_eq!((seq, restored.census()), (Seq(99), census));
+    assert!(restored.bytes() > 0);
+    assert_eq!(restored.bytes(), state.bytes());
+    assert_eq!(restored.bytes_of_tenant(1), state.bytes_of_tenant(1));
 }
 
 /// As Protocol Buffers have it: who works on a task may be told more by a later version than this one knows.

@@ -2,6 +2,7 @@
 
 mod attachments;
 mod bounds;
+mod bytes;
 mod callbacks;
 mod chains;
 mod engine;

@@ -26,6 +26,7 @@ pub struct Attempt {
     pub started_ms: u64,
     pub ended_ms: u64,
     pub worker: String,
+    pub bytes: u64,
 }
 
 /// A task.
@@ -67,6 +68,18 @@ pub struct Task {
     pub waits: Vec<TaskId>,
     pub waiters: BTreeSet<TaskId>,
     pub pasts: Vec<Attempt>,
+    /// Bytes of its content, where it has one of its own.
+    pub content_bytes: u64,
+    /// Bytes of its result.
+    pub result_bytes: u64,
+}
+
+impl Task {
+    /// Bytes of all that records hold of it.
+    pub fn bytes(&self) -> u64 {
+        let pasts = self.pasts.iter().map(|past| past.bytes);
+        self.content_bytes + self.result_bytes + pasts.sum::<u64>()
+    }
 }
 
 /// A queue.
@@ -97,6 +110,7 @@ pub struct Schedule {
     pub next_ms: u64,
     pub last_ms: u64,
     pub last: TaskRef,
+    pub bytes: u64,
 }
 
 /// What a command answered.
@@ -294,6 +308,15 @@ impl Model {
     fn schedule_mut(&mut self, tenant: &str, name: &str) -> Result<&mut Schedule, Refusal> {
         let found = self.schedules.get_mut(&(tenant.into(), name.into()));
         found.ok_or(Refusal::ScheduleUnknown)
+    }
+
+    /// Bytes of what records hold of a tenant's tasks and schedules.
+    pub fn bytes_of(&self, tenant: &str) -> u64 {
+        let tasks = self.tasks.values();
+        let own = tasks.filter(|task| self.queues[&task.queue].tenant == tenant);
+        let schedules = self.schedules.iter();
+        let schedules = schedules.filter(|((owner, _), _)| owner == tenant);
+        own.map(Task::bytes).sum::<u64>() + schedules.map(|(_, one)| one.bytes).sum::<u64>()
     }
 
     /// The number of the task with this id, if it is here.

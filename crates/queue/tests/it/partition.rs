@@ -2,6 +2,7 @@
 //! afterwards, and nothing is acknowledged that is not. `EGRET_QUEUE_CRASH_SEEDS` sets how many seeds are
 //! run, `EGRET_QUEUE_CRASH_SEED` runs just one.
 
+mod chains;
 mod clocks;
 mod ears;
 mod known;
@@ -98,6 +99,7 @@ impl Crashing {
         self.disk.resize(DISK_BYTES);
         self.crash(true);
         self.reopen();
+        self.settle_chains();
     }
 
     fn open(&self) -> Result<Driven, QueueError> {
@@ -144,7 +146,8 @@ impl Crashing {
 
     fn step(&mut self) {
         match self.chance.below(100) {
-            0..30 => self.enqueue(),
+            0..24 => self.enqueue(),
+            24..30 => self.enqueue_chain(),
             30..45 => {
                 let count = 1 + self.chance.below(4) as u32;
                 let driven = self.driven.as_mut().expect("it is open between steps");
@@ -265,6 +268,7 @@ impl Crashing {
         match ended {
             Ok(()) => {
                 let driven = self.driven.as_ref().expect("it is open between steps");
+                self.known.check_handed_out(driven.state());
                 self.known.nothing_is_left(driven.is_idle());
             }
             Err(error) => {

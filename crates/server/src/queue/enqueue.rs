@@ -12,7 +12,7 @@ use egret_queue::{
 use futures_util::future::join_all;
 
 use super::gather::Gathered;
-use super::{invalid, rights};
+use super::{invalid, pause_after, rights};
 use crate::access::Caller;
 use crate::problem::Problem;
 
@@ -63,12 +63,13 @@ pub(crate) async fn enqueue(
     atomicity: Atomicity,
 ) -> Result<Vec<Produced>, Problem> {
     check_batch(wanted.len())?;
+    let tenant = caller.tenant();
+    let _in_flight = queues.in_flight(tenant).enter(wanted.len()).await;
     // Nothing is enqueued of a call that names a queue of which the caller must not know.
     for task in wanted.iter().flatten() {
         rights::require(caller, task.queue, rights::PRODUCE)?;
         rights::require_after(queues, caller, task.after.iter().copied()).await?;
     }
-    let tenant = caller.tenant();
     let count = wanted.len();
     let mut members = Vec::with_capacity(count);
     for (place, one) in wanted.into_iter().enumerate() {
@@ -76,6 +77,7 @@ pub(crate) async fn enqueue(
             Ok(wanted) => read(queues, tenant, wanted, place, count).await,
             Err(error) => Err(error),
         });
+        pause_after(place).await;
     }
     let groups = groups(&members, atomicity);
     let mut outcomes: Vec<Option<Produced>> = vec![None; count];
@@ -164,12 +166,12 @@ async fn enqueue_separately(
     places: &[usize],
 ) -> Result<Vec<(usize, Produced)>, QueueError> {
     let gathered = Gathered::<Produced>::new(places.len());
-    submit(queues, members, places, &gathered)?;
+    submit(queues, members, places, &gathered).await?;
     let outcomes = gathered.all().await;
     Ok(places.iter().copied().zip(outcomes).collect())
 }
 
-fn submit(
+async fn submit(
     queues: &Queues,
     members: &[Result<Member<'_>, QueueError>],
     places: &[usize],
@@ -190,6 +192,7 @@ fn submit(
         if let Err(error) = added {
             refused.push((number, Err(error)));
         }
+        pause_after(number as usize).await;
     }
     let sink: Arc<dyn ProduceSink> = gathered.clone();
     enqueues.submit(&sink);

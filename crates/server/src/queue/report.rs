@@ -52,6 +52,8 @@ pub(crate) async fn report<'a>(
     said: impl ExactSizeIterator<Item = Result<Word<'a>, QueueError>>,
 ) -> Result<Vec<Result<(), QueueError>>, QueueError> {
     check_batch(said.len())?;
+    let in_flight = queues.in_flight(caller.tenant());
+    let _in_flight = in_flight.enter(said.len()).await;
     let gathered = Gathered::<Result<(), QueueError>>::new(said.len());
     submit(queues, caller, said, &gathered)?;
     Ok(gathered.all().await)

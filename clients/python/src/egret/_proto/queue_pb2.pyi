@@ -531,12 +531,14 @@ class ListTasksRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., tag: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class ListTasksResponse(_message.Message):
-    __slots__ = ("tasks", "next_cursor")
+    __slots__ = ("tasks", "next_cursor", "unavailable_partitions")
     TASKS_FIELD_NUMBER: _ClassVar[int]
     NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    UNAVAILABLE_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     tasks: _containers.RepeatedCompositeFieldContainer[Task]
     next_cursor: str
-    def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+    unavailable_partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., next_cursor: _Optional[str] = ..., unavailable_partitions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueueSettings(_message.Message):
     __slots__ = ("max_attempts", "retry", "lease_ms", "timeout_ms", "concurrency", "key_concurrency", "rate_per_second", "rate_burst", "completed", "dead", "cancelled", "unique_window_ms", "aging_ms")
@@ -591,7 +593,7 @@ class QueueRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class QueueInfo(_message.Message):
-    __slots__ = ("name", "settings", "paused", "draining", "created_at_ms", "counts", "oldest_ready_ms")
+    __slots__ = ("name", "settings", "paused", "draining", "created_at_ms", "counts", "oldest_ready_ms", "unavailable_partitions")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
@@ -599,6 +601,7 @@ class QueueInfo(_message.Message):
     CREATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     OLDEST_READY_MS_FIELD_NUMBER: _ClassVar[int]
+    UNAVAILABLE_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: QueueSettings
     paused: bool
@@ -606,7 +609,8 @@ class QueueInfo(_message.Message):
     created_at_ms: int
     counts: TaskCounts
     oldest_ready_ms: int
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., paused: bool = ..., draining: bool = ..., created_at_ms: _Optional[int] = ..., counts: _Optional[_Union[TaskCounts, _Mapping]] = ..., oldest_ready_ms: _Optional[int] = ...) -> None: ...
+    unavailable_partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., paused: bool = ..., draining: bool = ..., created_at_ms: _Optional[int] = ..., counts: _Optional[_Union[TaskCounts, _Mapping]] = ..., oldest_ready_ms: _Optional[int] = ..., unavailable_partitions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TaskCounts(_message.Message):
     __slots__ = ("waiting", "delayed", "ready", "leased", "completed", "dead", "cancelled")

@@ -8,7 +8,7 @@ use egret_log::Seq;
 
 use super::{Description, NewSchedule, ScheduleView, check, not_found};
 use crate::api::produce::{Enqueues, lay_out};
-use crate::api::share::TenantShare;
+use crate::api::share::{TaskLoad, TenantShare};
 use crate::api::submit::{Item, slice};
 use crate::api::{QueueHandle, Queues, lock, unbroken};
 use crate::core::command::{Command, PutSchedule, Refusal};
@@ -232,8 +232,15 @@ impl Queues {
     }
 
     async fn write(&self, partition: usize, put: Prepared, wait_ms: u64) -> Result<(), QueueError> {
+        let shares = *self.inner.task_shares(self.inner.partitions()?.len());
         let asked = self.inner.ask(partition, move |turn| {
             debug_assert_eq!(slice(&put.bytes, &put.item.after), b"");
+            let more = TaskLoad {
+                tasks: 0,
+                bytes: put.item.record_bytes(),
+            };
+            let own = shares.count_own(turn.state, put.item.queue, more);
+            shares.check(turn.state, own, more)?;
             // What has come by now has been made before, by the one that is replaced.
             let now_ms = turn.now.as_millis_unsigned();
             turn.run(&Command::PutSchedule(PutSchedule {
@@ -242,9 +249,10 @@ impl Queues {
                 next_ms: tick_after(&put.rhythm, now_ms + wait_ms),
                 paused: put.paused,
                 task: put.item.command(&put.bytes),
-            }))
+            }))?;
+            Ok::<_, QueueError>(())
         });
-        Ok(asked.await??)
+        asked.await?
     }
 
     /// Takes a schedule from a partition; returns the time up to which it has ticked there, in Unix

@@ -299,7 +299,7 @@ impl Sight {
             history.push(AttemptView {
                 number: entry.attempts,
                 worker: self.worker.clone(),
-                started_ms: entry.started_ms,
+                started_ms: entry.started_ms.get(),
                 ended_ms: if done { entry.at_ms } else { 0 },
                 outcome: if done { "completed" } else { "" },
                 error: String::new(),

@@ -79,6 +79,7 @@ impl State {
         self.queue(id)?;
         self.queues.get_mut(id).expect("found above").deleted = true;
         self.leaving.insert(id);
+        self.news.turned.push(id);
         Ok(())
     }
 

@@ -122,6 +122,7 @@ impl State {
         };
         state.index_all();
         state.index_ticks();
+        state.count_bytes();
         state
     }
 

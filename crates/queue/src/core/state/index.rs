@@ -32,7 +32,7 @@ impl State {
     pub(super) fn reference(entry: &Entry) -> TaskRef {
         TaskRef {
             number: entry.number,
-            created_ms: entry.created_ms,
+            created_ms: entry.created_ms.get(),
             shard: entry.shard,
         }
     }

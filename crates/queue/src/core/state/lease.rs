@@ -168,7 +168,7 @@ impl State {
         let entry = self.entries.get_mut(place);
         entry.worker = worker;
         entry.token = token;
-        entry.started_ms = self.now_ms;
+        entry.started_ms = self.now_ms.into();
         entry.at_ms = until_ms;
         entry.attempts = entry.attempts.saturating_add(1);
         let claimed = Claimed {
@@ -228,6 +228,7 @@ impl State {
                 self.entries.get_mut(place).set(flags);
                 self.detach(place);
                 self.exit(place);
+                self.add_bytes(place, bytes_of(held));
                 self.end(place, TaskState::Completed, seq);
                 Ok(true)
             }
@@ -244,7 +245,12 @@ impl State {
             Holder::Now(place) => {
                 self.detach(place);
                 self.exit(place);
-                self.note_past(place, AttemptEnd::Failed, record_of(seq, held));
+                self.note_past(
+                    place,
+                    AttemptEnd::Failed,
+                    record_of(seq, held),
+                    bytes_of(held),
+                );
                 let attempts = self.entries.get(place).attempts;
                 if permanent || attempts >= self.max_attempts(place) {
                     self.end(place, TaskState::Dead, record_of(seq, held));
@@ -277,7 +283,7 @@ impl State {
             Defer::Snooze => AttemptEnd::Snoozed,
             Defer::Release => AttemptEnd::Released,
         };
-        self.note_past(place, end, record_of(seq, held));
+        self.note_past(place, end, record_of(seq, held), bytes_of(held));
         let max_attempts = self.max_attempts(place);
         let entry = self.entries.get_mut(place);
         if how != Defer::Nack {
@@ -301,7 +307,8 @@ impl State {
         let Holder::Now(place) = self.holder(held, |_| false)? else {
             return Err(Refusal::LeaseLost);
         };
-        let until_ms = self.lease_end(place, self.entries.get(place).started_ms, lease_ms);
+        let started_ms = self.entries.get(place).started_ms.get();
+        let until_ms = self.lease_end(place, started_ms, lease_ms);
         self.timers.remove(&mut self.entries, place);
         self.entries.get_mut(place).at_ms = until_ms;
         self.time_lease(place);
@@ -351,11 +358,12 @@ impl State {
     pub(super) fn expire(&mut self, place: Place) {
         let timeout_ms = self.timeout_ms(place);
         let entry = self.entries.get_mut(place);
-        let over = timeout_ms > 0 && self.now_ms >= entry.started_ms.saturating_add(timeout_ms);
+        let timeout_at_ms = entry.started_ms.get().saturating_add(timeout_ms);
+        let over = timeout_ms > 0 && self.now_ms >= timeout_at_ms;
         if !over && self.now_ms < self.grace_until_ms {
             let timeout_at_ms = match timeout_ms {
                 0 => u64::MAX,
-                timeout_ms => entry.started_ms.saturating_add(timeout_ms),
+                _ => timeout_at_ms,
             };
             entry.at_ms = self.grace_until_ms.min(timeout_at_ms);
             self.time_lease(place);
@@ -379,7 +387,7 @@ impl State {
 
     /// Notes that a lease ended without a report, so that its worker is told and its token is void.
     pub(super) fn lose_lease(&mut self, place: Place, end: AttemptEnd) {
-        self.note_past(place, end, 0);
+        self.note_past(place, end, 0, 0);
         let entry = self.entries.get_mut(place);
         let token = std::mem::take(&mut entry.token);
         let task = Self::reference(entry);
@@ -396,14 +404,16 @@ impl State {
         }
     }
 
-    pub(super) fn note_past(&mut self, place: Place, end: AttemptEnd, record: u64) {
+    pub(super) fn note_past(&mut self, place: Place, end: AttemptEnd, record: u64, bytes: u32) {
+        self.add_bytes(place, bytes);
         let entry = self.entries.get(place);
         let past = Past {
-            started_ms: entry.started_ms,
+            started_ms: entry.started_ms.get(),
             ended_ms: self.now_ms,
             record,
             worker: entry.worker,
             earlier: entry.past,
+            bytes,
             attempt: entry.attempts,
             end,
             used: true,
@@ -420,16 +430,21 @@ impl State {
         }
         if self.pasts.get(last).earlier != NOWHERE {
             let forgotten = std::mem::replace(&mut self.pasts.get_mut(last).earlier, NOWHERE);
-            self.erase_pasts(forgotten);
+            let bytes = self.erase_pasts(forgotten);
+            self.take_bytes(place, bytes);
         }
     }
 
-    pub(super) fn erase_pasts(&mut self, mut past: Place) {
+    /// Forgets a past attempt and those before it. Returns the bytes that records hold of them.
+    pub(super) fn erase_pasts(&mut self, mut past: Place) -> u32 {
+        let mut bytes = 0;
         while past != NOWHERE {
             let erased = self.pasts.remove(past);
             self.workers.release(erased.worker, 1);
+            bytes += erased.bytes;
             past = erased.earlier;
         }
+        bytes
     }
 
     /// The lease time of the queue of the task with this number.
@@ -470,6 +485,11 @@ impl State {
         let asked = self.options_of(place).retry;
         asked.unwrap_or_else(|| self.settings_of(place).retry)
     }
+}
+
+/// Bytes of the worker's words or of a result.
+fn bytes_of(held: &Held<'_>) -> u32 {
+    held.content.len() as u32
 }
 
 /// The record with the worker's words, where there are any.

@@ -144,11 +144,13 @@ impl State {
     /// Removes an ended task altogether.
     pub(super) fn erase(&mut self, place: Place) {
         self.exit(place);
+        self.take_bytes(place, self.entries.get(place).bytes);
         let entry = self.entries.remove(place);
         self.numbers.remove(entry.number);
         self.options.release(entry.options, 1);
         self.tags.release(entry.tags, 1);
         self.workers.release(entry.worker, 1);
+        // Their bytes have gone with those of the task.
         self.erase_pasts(entry.past);
         if entry.has(flag::IS_CALLBACK) {
             self.callbacks.remove(entry.number);

@@ -21,6 +21,8 @@ pub struct Queue {
     pub created_ms: u64,
     /// Its tasks by state.
     pub lists: [List; 7],
+    /// Bytes of what records hold of its tasks.
+    pub bytes: u64,
     /// Whose turn it is.
     pub rings: Rings,
     /// A bit for each state whose list is watched for tasks that are too old.
@@ -39,6 +41,7 @@ impl Queue {
             deleted: false,
             created_ms,
             lists: Default::default(),
+            bytes: 0,
             rings: Rings::default(),
             watched: 0,
         }
@@ -169,6 +172,8 @@ pub struct Past {
     pub worker: u32,
     /// The attempt before.
     pub earlier: Place,
+    /// Bytes of the worker's words.
+    pub bytes: u32,
     /// Which attempt it was.
     pub attempt: u16,
     /// How it ended.
@@ -185,6 +190,7 @@ impl Default for Past {
             record: 0,
             worker: 0,
             earlier: NOWHERE,
+            bytes: 0,
             attempt: 0,
             end: AttemptEnd::Failed,
             used: false,
@@ -231,7 +237,7 @@ pub struct News {
     pub changes: Vec<Change>,
     /// In the order in which they happened.
     pub lost: Vec<LostLease>,
-    /// Queues of which a first task may now be handed out.
+    /// Queues of which a first task may now be handed out, or none any more.
     pub turned: Vec<u32>,
     /// Tasks with attachments that are gone.
     pub detached: Vec<TaskRef>,

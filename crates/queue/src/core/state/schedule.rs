@@ -44,6 +44,8 @@ pub struct Schedule {
     pub last_ms: u64,
     /// The task of the tick before.
     pub last: TaskRef,
+    /// Bytes of what the record holds.
+    pub bytes: u32,
 }
 
 impl State {
@@ -69,9 +71,12 @@ impl State {
             next_ms: put.next_ms,
             last_ms,
             last,
+            bytes: put.task.bytes(),
         };
         self.forget_tick(&key);
-        self.schedules.insert(key.clone(), schedule);
+        let bytes = schedule.bytes;
+        let former = self.schedules.insert(key.clone(), schedule);
+        self.replace_schedule_bytes(former.map_or(0, |former| former.bytes), bytes);
         self.note_tick(&key);
         Ok(())
     }
@@ -84,7 +89,9 @@ impl State {
         let key = (tenant.into(), name.into());
         self.forget_tick(&key);
         let removed = self.schedules.remove(&key);
-        removed.map(drop).ok_or(Refusal::ScheduleUnknown)
+        let removed = removed.ok_or(Refusal::ScheduleUnknown)?;
+        self.replace_schedule_bytes(removed.bytes, 0);
+        Ok(())
     }
 
     /// Whether a schedule makes tasks, and when the next.
@@ -149,7 +156,7 @@ impl State {
         };
         let mut last = schedule.last;
         for _ in 0..tasks {
-            last = self.make(schedule.record, &task);
+            last = self.make(schedule.record, &task, 0);
         }
         if let Some(schedule) = self.schedules.get_mut(&key) {
             schedule.last = last;
@@ -215,7 +222,7 @@ impl State {
             key: tenant.map_or(0, callback_key),
             ..Enqueue::default()
         };
-        let made = self.make(record, &task);
+        let made = self.make(record, &task, 0);
         let place = self.place_of(made.number).expect("it was just made");
         self.entries.get_mut(place).set(flag::IS_CALLBACK);
         self.callbacks.insert(made.number, about);

@@ -61,5 +61,5 @@ fn step_entry(entry: &mut Entry, shift: impl Fn(u64) -> u64) {
     if !(is_pending && entry.has(flag::RUN_AT)) {
         entry.at_ms = shift(entry.at_ms);
     }
-    entry.started_ms = shift(entry.started_ms);
+    entry.started_ms = shift(entry.started_ms.get()).into();
 }

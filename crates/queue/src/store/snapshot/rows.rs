@@ -35,6 +35,14 @@ fn take_links(from: &mut Reader<'_>) -> Result<Links, Malformed> {
     })
 }
 
+/// The first snapshots did not say.
+pub(super) fn take_bytes(from: &mut Reader<'_>) -> Result<u32, Malformed> {
+    match from.rest() {
+        [] => Ok(0),
+        _ => from.small(),
+    }
+}
+
 pub(super) fn take_state(from: &mut Reader<'_>) -> Result<TaskState, Malformed> {
     let number = from.u8()?;
     TaskState::from_number(number).ok_or_else(|| from.malformed())
@@ -49,8 +57,8 @@ impl Kept for Entry {
             self.record,
             self.token,
             self.at_ms,
-            self.started_ms,
-            self.created_ms,
+            self.started_ms.get(),
+            self.created_ms.get(),
             self.ordinal,
             u64::from(self.queue),
             u64::from(self.options),
@@ -64,6 +72,7 @@ impl Kept for Entry {
         put_links(out, self.links);
         put_place(out, self.lane);
         put_place(out, self.past);
+        put_varint(out, u64::from(self.bytes));
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -76,8 +85,8 @@ impl Kept for Entry {
             record: from.varint()?,
             token: from.varint()?,
             at_ms: from.varint()?,
-            started_ms: from.varint()?,
-            created_ms: from.varint()?,
+            started_ms: from.varint()?.into(),
+            created_ms: from.varint()?.into(),
             ordinal: from.varint()?,
             queue: from.small()?,
             options: from.small()?,
@@ -88,6 +97,7 @@ impl Kept for Entry {
             links: take_links(from)?,
             lane: take_place(from)?,
             past: take_place(from)?,
+            bytes: take_bytes(from)?,
         })
     }
 }
@@ -179,6 +189,7 @@ impl Kept for Past {
             put_varint(out, number);
         }
         put_place(out, self.earlier);
+        put_varint(out, u64::from(self.bytes));
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -191,6 +202,7 @@ impl Kept for Past {
             worker: from.small()?,
             attempt: from.small()?,
             earlier: take_place(from)?,
+            bytes: take_bytes(from)?,
             used: true,
         })
     }

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 
 use egret_log::Seq;
 
-use super::rows::{Kept, put_place, put_task, take_place, take_state, take_task};
+use super::rows::{Kept, put_place, put_task, take_bytes, take_place, take_state, take_task};
 use super::{BlockReader, BlockWriter};
 use crate::core::entry::TaskState;
 use crate::core::intern::Values;
@@ -422,6 +422,7 @@ fn put_schedule(out: &mut Vec<u8>, schedule: &Schedule) {
     put_varint(out, schedule.next_ms);
     put_varint(out, schedule.last_ms);
     put_task(out, &schedule.last);
+    put_varint(out, u64::from(schedule.bytes));
 }
 
 fn take_schedule(from: &mut Reader<'_>) -> Result<Schedule, Malformed> {
@@ -438,5 +439,6 @@ fn take_schedule(from: &mut Reader<'_>) -> Result<Schedule, Malformed> {
         next_ms: from.varint()?,
         last_ms: from.varint()?,
         last: take_task(from)?,
+        bytes: take_bytes(from)?,
     })
 }

@@ -72,9 +72,16 @@ impl Driven {
                 bytes_name: "queue.waiting_bytes_max",
                 bytes_max: 1 << 20,
             }),
+            ready: Arc::default(),
             read: Box::new(move |seq| reader.read(seq)),
             failure: std::sync::OnceLock::new(),
         });
+        let ready = shared.ready.clone();
+        let no_attachments = TenantShare::new(
+            ("queue.attachments_bytes_total_max", 0),
+            ("queue.tenant_attachments_bytes_max", 0),
+        );
+        let shelf = Arc::new(Shelf::new(Path::new(""), no_attachments));
         let peers = Arc::new(std::sync::OnceLock::from(vec![shared.clone()]));
         Ok(Self {
             partition: Partition::new(Parts {
@@ -85,16 +92,22 @@ impl Driven {
                 log,
                 clock,
                 entropy,
-                dispatcher: Dispatcher::new(0, Arc::default(), Arc::default()),
-                metrics: Arc::new(Metrics::register(&mut Registry::default())),
+                dispatcher: Dispatcher::new(0, Arc::default(), Arc::default(), ready),
+                metrics: Arc::new(Metrics::register(&mut Registry::default(), shelf.clone())),
                 post: Post::new(peers, 0),
                 partition: 0,
                 reserve_bytes: config.segment_bytes,
-                task_share: TenantShare::new(
-                    ("queue.tasks_max", u64::MAX),
-                    ("queue.tenant_tasks_max", 0),
-                ),
-                shelf: Arc::new(Shelf::new(Path::new(""), 0)),
+                task_shares: TaskShares {
+                    tasks: TenantShare::new(
+                        ("queue.tasks_max", u64::MAX),
+                        ("queue.tenant_tasks_max", 0),
+                    ),
+                    bytes: TenantShare::new(
+                        ("queue.tasks_bytes_max", u64::MAX),
+                        ("queue.tenant_tasks_bytes_max", 0),
+                    ),
+                },
+                shelf,
                 chain_messages_max: CHAIN_MESSAGES_MAX,
             }),
             dead: false,
@@ -148,6 +161,27 @@ impl Driven {
 
     /// Hands in new tasks of one caller, with the caller's numbers.
     pub fn enqueue(&mut self, tasks: &[(u64, Enqueue<'_>)], sink: Arc<dyn ProduceSink>) {
+        self.enqueue_as(TENANT, tasks, Grouping::Separate, sink);
+    }
+
+    /// The same with tasks that are made together or not at all: for each the places of earlier ones that it
+    /// waits for.
+    pub fn enqueue_chain(
+        &mut self,
+        tasks: &[(u64, Enqueue<'_>)],
+        links: &[Vec<u32>],
+        sink: Arc<dyn ProduceSink>,
+    ) {
+        self.enqueue_as(TENANT, tasks, Grouping::Chain(links.to_vec()), sink);
+    }
+
+    fn enqueue_as(
+        &mut self,
+        tenant: u32,
+        tasks: &[(u64, Enqueue<'_>)],
+        grouping: Grouping,
+        sink: Arc<dyn ProduceSink>,
+    ) {
         let mut bytes = Vec::new();
         let items = tasks.iter().map(|(number, task)| Item {
             number: *number,
@@ -167,8 +201,8 @@ impl Driven {
         });
         let items = items.collect();
         self.push(Submission::Enqueue(EnqueueBatch {
-            grouping: Grouping::Separate,
-            tenant: TENANT,
+            grouping,
+            tenant,
             items,
             bytes: Arc::new(bytes),
             sink,

@@ -18,6 +18,9 @@ pub(crate) fn room_bytes(batch_bytes_max: usize) -> usize {
     batch_bytes_max / 8 * 7
 }
 
+/// The same while several tenants are at work.
+const CONTESTED_BYTES_MAX: usize = 512 << 10;
+
 /// See the module.
 pub(super) struct Intake {
     /// Bytes of records; the rest of the largest batch is for what is due and for claims, which come after.
@@ -67,12 +70,22 @@ impl Intake {
         }
     }
 
-    /// Whether what comes next fits into this turn, or into none.
-    pub fn has_room(&self, waiting: &Waiting, batch: &Batch) -> bool {
-        if batch.bytes() >= TURN_BYTES_MAX.min(self.room_bytes) {
+    /// Whether what comes next fits into this turn, which has `items` already, or into none. While several
+    /// tenants are at work, what is larger than a turn gets one of its own.
+    pub fn has_room(&self, waiting: &Waiting, items: usize, batch: &Batch) -> bool {
+        let is_contested = waiting.is_contested();
+        let turn_bytes = if is_contested {
+            CONTESTED_BYTES_MAX
+        } else {
+            TURN_BYTES_MAX
+        };
+        if batch.bytes() >= turn_bytes.min(self.room_bytes) {
             return false;
         }
         let next_bytes = waiting.peek().map_or(0, Submission::record_bytes);
+        if is_contested && items > 0 && batch.bytes() + next_bytes > turn_bytes {
+            return false;
+        }
         next_bytes > self.room_bytes || batch.bytes() + next_bytes <= self.room_bytes
     }
 

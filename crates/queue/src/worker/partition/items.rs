@@ -3,9 +3,9 @@
 use egret_base::{Limit, LimitExceeded};
 
 use super::Told;
-use crate::api::share::TenantShare;
+use crate::api::share::{TaskLoad, TaskShares};
 use crate::api::sink::Enqueued as Outcome;
-use crate::api::submit::{EnqueueBatch, Grouping, ReportBatch, Said, Unanswered};
+use crate::api::submit::{EnqueueBatch, Grouping, Item, ReportBatch, Said, Unanswered};
 use crate::core::command::{Command, Enqueue, Held, Refusal};
 use crate::core::state::{Enqueued, State};
 use crate::error::QueueError;
@@ -33,16 +33,24 @@ fn enqueue_separately(
     limits: Option<&IntakeLimits>,
 ) -> Outcomes {
     let mut outcomes = Vec::with_capacity(batch.items.len());
-    let mut own = limits.map_or(0, |limits| limits.count_own(turn.state, batch));
+    let all = load_of(&batch.items);
+    let own = limits.map(|limits| limits.count_own(turn.state, batch, all));
+    let mut own = own.unwrap_or_default();
     for item in &batch.items {
         let messages = u64::from(!item.after.is_empty());
-        let room = limits.map_or(Ok(()), |limits| limits.check(turn.state, own, 1, messages));
+        let more = load_of(std::slice::from_ref(item));
+        let room = limits.map_or(Ok(()), |limits| {
+            limits.check(turn.state, own, more, messages)
+        });
         if let Err(exceeded) = room {
             outcomes.push((item.number, Err(exceeded.into())));
             continue;
         }
         let enqueued = turn.enqueue(&item.command(&batch.bytes));
-        own += u64::from(matches!(enqueued, Ok(Enqueued::Made(_))));
+        if matches!(enqueued, Ok(Enqueued::Made(_))) {
+            own.tasks += more.tasks;
+            own.bytes += more.bytes;
+        }
         let outcome = enqueued.map(|enqueued| outcome_of(turn.state, enqueued));
         outcomes.push((item.number, outcome.map_err(QueueError::from)));
     }
@@ -93,42 +101,49 @@ fn check_chain(
     let waiting = batch.items.iter().zip(links);
     let messages = waiting.map(|(item, links)| item.after.len() / 16 + links.len());
     let messages = messages.sum::<usize>() as u64;
-    let own = limits.count_own(state, batch);
-    limits.check(state, own, batch.items.len() as u64, messages)?;
+    let mut more = load_of(&batch.items);
+    let links = links.iter().map(Vec::len).sum::<usize>();
+    more.bytes += (links * size_of::<TaskId>()) as u64;
+    let own = limits.count_own(state, batch, more);
+    limits.check(state, own, more, messages)?;
     for item in &batch.items {
         state.check_intake(item.queue)?;
     }
     Ok(())
 }
 
+fn load_of(items: &[Item]) -> TaskLoad {
+    TaskLoad {
+        tasks: items.len() as u64,
+        bytes: items.iter().map(Item::record_bytes).sum(),
+    }
+}
+
 /// What new tasks are measured by.
 pub(super) struct IntakeLimits {
-    /// Tasks.
-    pub tasks: TenantShare,
+    /// Tasks and their bytes.
+    pub shares: TaskShares,
     /// Messages between tasks that wait for each other.
     pub messages: Limit,
 }
 
 impl IntakeLimits {
-    /// The tasks of a batch's tenant, where they may matter: they are not counted as they come and go.
-    fn count_own(&self, state: &State, batch: &EnqueueBatch) -> u64 {
-        let more = batch.items.len() as u64;
-        match batch.items.first() {
-            Some(item) if self.tasks.may_refuse(state.len() as u64, more) => {
-                state.tasks_of_tenant(item.queue)
-            }
-            _ => 0,
-        }
+    /// What a batch's tenant has, where it may matter: it is not counted as tasks come and go.
+    fn count_own(&self, state: &State, batch: &EnqueueBatch, more: TaskLoad) -> TaskLoad {
+        let first = batch.items.first();
+        first.map_or_else(TaskLoad::default, |item| {
+            self.shares.count_own(state, item.queue, more)
+        })
     }
 
     fn check(
         &self,
         state: &State,
-        own: u64,
-        tasks: u64,
+        own: TaskLoad,
+        more: TaskLoad,
         messages: u64,
     ) -> Result<(), LimitExceeded> {
-        self.tasks.check(state.len() as u64, own, tasks)?;
+        self.shares.check(state, own, more)?;
         if messages > 0 {
             self.messages.check(state.message_count() + messages)?;
         }

@@ -1,10 +1,12 @@
 //! What others know of a partition, whether it runs or not.
 
-use std::sync::OnceLock;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 use egret_log::{Inbox, InboxLimits, LogError, Seq};
 
+use crate::api::lock;
 use crate::api::submit::Submission;
 use crate::error::QueueError;
 use crate::worker::waiting::Shares;
@@ -12,11 +14,34 @@ use crate::worker::waiting::Shares;
 /// Reads a record of a log.
 pub(crate) type ReadRecord = dyn Fn(Seq) -> Result<Bytes, LogError> + Send + Sync;
 
+/// The queues of which a partition has tasks to hand out, for claims to ask it before others: a hint, which
+/// may be late.
+#[derive(Debug, Default)]
+pub(crate) struct ReadyQueues(Mutex<HashSet<u32>>);
+
+impl ReadyQueues {
+    pub fn add(&self, queues: impl Iterator<Item = u32>) {
+        lock(&self.0).extend(queues);
+    }
+
+    pub fn remove(&self, queue: u32) {
+        lock(&self.0).remove(&queue);
+    }
+
+    /// Whether there are tasks of one of these queues.
+    pub fn has_any(&self, mut queues: impl Iterator<Item = u32>) -> bool {
+        let ready = lock(&self.0);
+        queues.any(|queue| ready.contains(&queue))
+    }
+}
+
 /// What others know of a partition.
 pub(crate) struct Shared {
     pub inbox: Inbox<Submission>,
     /// What of each tenant waits.
     pub shares: Shares,
+    /// The queues of which it has tasks to hand out.
+    pub ready: Arc<ReadyQueues>,
     /// Reads a record of the log, from any thread.
     pub read: Box<ReadRecord>,
     /// Why the partition has ended, where nobody stopped it.
@@ -35,6 +60,7 @@ impl Shared {
         let shared = Self {
             shares: Shares::new(limits.bytes_max),
             inbox: Inbox::new(limits),
+            ready: Arc::default(),
             read: Box::new(|_| {
                 Err(LogError::Closed {
                     name: "a partition that could not start",

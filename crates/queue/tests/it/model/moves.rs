@@ -22,6 +22,11 @@ impl Model {
             }
         }
         let made = self.make(seq, new);
+        let bytes = new.content.len() + new.tags.len() + new.after.len();
+        self.tasks
+            .get_mut(&made.number)
+            .expect("just made")
+            .content_bytes = bytes as u64;
         for (hash, window_ms) in keys {
             let until_ms = self.now_ms.saturating_add(window_ms);
             self.uniques.insert(hash, (made, until_ms));
@@ -72,6 +77,8 @@ impl Model {
             waits: waits.clone(),
             waiters: Default::default(),
             pasts: Vec::new(),
+            content_bytes: 0,
+            result_bytes: 0,
         };
         self.tasks.insert(this.number, task);
         if !waits.is_empty() {
@@ -188,7 +195,7 @@ impl Model {
     }
 
     pub(super) fn lose_lease(&mut self, number: u64, end: AttemptEnd) {
-        self.note_past(number, end, 0);
+        self.note_past(number, end, (0, 0));
         let task = self.tasks.get_mut(&number).expect("a task that moves");
         self.lost.push(LostLease {
             task: task.this,
@@ -197,7 +204,8 @@ impl Model {
         });
     }
 
-    pub(super) fn note_past(&mut self, number: u64, end: AttemptEnd, record: u64) {
+    /// Notes how an attempt ended, with the record of the worker's words and their bytes.
+    pub(super) fn note_past(&mut self, number: u64, end: AttemptEnd, (record, bytes): (u64, u64)) {
         let now_ms = self.now_ms;
         let task = self.tasks.get_mut(&number).expect("a task that moves");
         let past = Attempt {
@@ -207,6 +215,7 @@ impl Model {
             started_ms: task.started_ms,
             ended_ms: now_ms,
             worker: task.worker.clone(),
+            bytes,
         };
         task.pasts.insert(0, past);
         task.pasts.truncate(10);
@@ -311,6 +320,7 @@ impl Model {
             next_ms: put.next_ms,
             last_ms,
             last,
+            bytes: (put.task.content.len() + put.task.tags.len()) as u64,
         };
         self.schedules.insert(key, schedule);
         Ok(())

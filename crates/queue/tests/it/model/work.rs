@@ -234,7 +234,8 @@ impl Model {
             return Ok(Answer::Reported(false));
         }
         let number = held.number;
-        let record = if held.content.is_empty() { 0 } else { seq };
+        let bytes = held.content.len() as u64;
+        let words = (if bytes == 0 { 0 } else { seq }, bytes);
         match command {
             Command::Heartbeat { lease_ms, .. } => {
                 let until_ms = self.lease_end(number, self.tasks[&number].started_ms, *lease_ms);
@@ -243,37 +244,38 @@ impl Model {
             }
             Command::Complete(_) | Command::CompleteAttached(_) => {
                 let attached = matches!(command, Command::CompleteAttached(_));
-                self.tasks.get_mut(&number).expect("it is leased").attached = attached;
+                let task = self.tasks.get_mut(&number).expect("it is leased");
+                (task.attached, task.result_bytes) = (attached, bytes);
                 self.exit(number);
                 self.end(number, TaskState::Completed, seq);
             }
             Command::Fail { permanent, .. } => {
                 self.exit(number);
-                self.note_past(number, AttemptEnd::Failed, record);
+                self.note_past(number, AttemptEnd::Failed, words);
                 if *permanent || self.tasks[&number].attempts >= self.max_attempts(number) {
-                    self.end(number, TaskState::Dead, record);
+                    self.end(number, TaskState::Dead, words.0);
                 } else {
                     self.back_off(number, after);
                 }
             }
-            Command::Defer { delay_ms, how, .. } => self.put_back(number, *how, *delay_ms, record),
+            Command::Defer { delay_ms, how, .. } => self.put_back(number, *how, *delay_ms, words),
             other => panic!("{other:?} is no report"),
         }
         Ok(Answer::Reported(true))
     }
 
-    fn put_back(&mut self, number: u64, how: Defer, delay_ms: u64, record: u64) {
+    fn put_back(&mut self, number: u64, how: Defer, delay_ms: u64, words: (u64, u64)) {
         self.exit(number);
         let end = match how {
             Defer::Nack => AttemptEnd::Nacked,
             Defer::Snooze => AttemptEnd::Snoozed,
             Defer::Release => AttemptEnd::Released,
         };
-        self.note_past(number, end, record);
+        self.note_past(number, end, words);
         if how != Defer::Nack {
             self.tasks.get_mut(&number).expect("it is leased").attempts -= 1;
         } else if self.tasks[&number].attempts >= self.max_attempts(number) {
-            self.end(number, TaskState::Dead, record);
+            self.end(number, TaskState::Dead, words.0);
             return;
         }
         match delay_ms {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use egret_log::simulated::Chance;
 use egret_queue::Said;
 use egret_queue::core::command::Command;
+use egret_queue::core::state::State;
 use egret_queue::model::{Lease, TaskId, TaskState};
 use egret_queue::testing::{Driven, record};
 
@@ -52,6 +53,10 @@ pub struct Known {
     fates: BTreeMap<u64, Fate>,
     /// Labels that were handed in together.
     batches: Vec<Vec<u64>>,
+    /// What tasks of chains wait for: labels of the same chain, and tasks from before.
+    waits: BTreeMap<u64, (Vec<u64>, Vec<TaskId>)>,
+    /// Labels of tasks that were handed out in the last turn.
+    handed_out: Vec<u64>,
     unanswered: BTreeSet<u64>,
     /// Every lease given, with its task and attempt.
     leases: BTreeMap<u64, (Lease, TaskId, u16)>,
@@ -67,6 +72,92 @@ impl Known {
         self.unanswered.extend(labels);
         self.fates
             .extend(labels.iter().map(|label| (*label, Fate::Open)));
+    }
+
+    /// The same of a chain, with the places of what its tasks wait for, and tasks from before.
+    pub fn submit_chain(&mut self, labels: &[u64], links: &[Vec<u32>], outside: &[Vec<TaskId>]) {
+        self.submit(labels);
+        for (label, (links, outside)) in labels.iter().zip(links.iter().zip(outside)) {
+            let inside = links.iter().map(|place| labels[*place as usize]);
+            self.waits
+                .insert(*label, (inside.collect(), outside.clone()));
+        }
+    }
+
+    /// A task that was made lately, or long ago.
+    pub fn some_task(&self, chance: &mut Chance) -> Option<TaskId> {
+        let back = chance.below(20) as usize;
+        let made = self.fates.values().rev().filter_map(|fate| match fate {
+            Fate::Made(id) => Some(*id),
+            Fate::Open | Fate::Refused => None,
+        });
+        made.take(20).nth(back)
+    }
+
+    /// The states of what a task of a chain waits for.
+    fn awaited_states(&self, label: u64, state: &State) -> Vec<TaskState> {
+        let Some((inside, outside)) = self.waits.get(&label) else {
+            return Vec::new();
+        };
+        let inside = inside.iter().map(|label| match self.fates[label] {
+            Fate::Made(id) => id,
+            fate => panic!("{label} is {fate:?}, and a later task of its chain is there"),
+        });
+        let ids = inside.chain(outside.iter().copied());
+        let places = ids.map(|id| state.find(id).expect("what was made stays"));
+        places.map(|place| state.entry(place).state).collect()
+    }
+
+    /// A task is handed out when all that it waits for has completed, and not before.
+    pub fn check_handed_out(&mut self, state: &State) {
+        for label in std::mem::take(&mut self.handed_out) {
+            let awaited = self.awaited_states(label, state);
+            let all = awaited.iter().all(|state| *state == TaskState::Completed);
+            assert!(all, "{label} is handed out and waits for {awaited:?}");
+        }
+    }
+
+    /// What holds of chains at any time.
+    fn check_chains(&self, state: &State) {
+        for (label, (inside, _)) in &self.waits {
+            let Fate::Made(id) = self.fates[label] else {
+                continue;
+            };
+            let awaited = self.awaited_states(*label, state);
+            let place = state.find(id).expect("what was made stays");
+            let has_failed =
+                |state: &TaskState| state.has_ended() && *state != TaskState::Completed;
+            match state.entry(place).state {
+                TaskState::Waiting => assert!(!awaited.is_empty(), "{label} waits for nothing"),
+                TaskState::Cancelled => assert!(awaited.iter().any(has_failed), "{label}"),
+                other => {
+                    let all = awaited.iter().all(|state| *state == TaskState::Completed);
+                    assert!(
+                        all,
+                        "{label} is {other:?} and waits for {inside:?}: {awaited:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// What holds of chains when every message has arrived.
+    pub fn check_settled(&self, state: &State) {
+        self.check_chains(state);
+        for label in self.waits.keys() {
+            let Fate::Made(id) = self.fates[label] else {
+                continue;
+            };
+            let place = state.find(id).expect("what was made stays");
+            if state.entry(place).state == TaskState::Waiting {
+                let awaited = self.awaited_states(*label, state);
+                assert!(awaited.iter().any(|state| !state.has_ended()), "{label}");
+                let failed = awaited
+                    .iter()
+                    .any(|state| matches!(state, TaskState::Dead | TaskState::Cancelled));
+                assert!(!failed, "{label} waits although {awaited:?}");
+            }
+        }
     }
 
     /// A lease given lately, or long ago.
@@ -104,6 +195,12 @@ impl Known {
                 let fate = match outcome {
                     Ok(made) => Fate::Made(made.id),
                     Err(egret_queue::QueueError::DiskFull { .. }) => Fate::Refused,
+                    Err(egret_queue::QueueError::Limit(limit))
+                        if limit.name == "queue.chain_messages_max" =>
+                    {
+                        assert!(self.waits.contains_key(&label), "{label} waits for nothing");
+                        Fate::Refused
+                    }
                     Err(egret_queue::QueueError::Log(_)) => Fate::Open,
                     Err(error) => panic!("{label}: {error:?}"),
                 };
@@ -127,6 +224,7 @@ impl Known {
                 assert_eq!(self.fates.get(&label), Some(&Fate::Made(id)), "{label}");
                 let new = self.leases.insert(lease.token, (lease, id, attempt));
                 assert!(new.is_none(), "a token is given twice");
+                self.handed_out.push(label);
             }
             Heard::Lost(lease) => assert!(self.leases.contains_key(&lease.token)),
             Heard::Ended => {}
@@ -145,6 +243,7 @@ impl Known {
     pub fn begin_life(&mut self) {
         self.unanswered.clear();
         self.open_sayings.clear();
+        self.handed_out.clear();
     }
 
     /// Looks at a partition after a start.
@@ -168,6 +267,7 @@ impl Known {
                 "{batch:?} is there in part"
             );
         }
+        self.check_chains(driven.state());
         for (_, id, attempt) in self.leases.values() {
             let place = driven.state().find(*id).expect("checked above");
             // What is released does not count; each report of it may have come into the log.

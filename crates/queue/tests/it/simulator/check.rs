@@ -26,6 +26,7 @@ impl Side {
                 Err(_) => assert!(self.state.queue_with(*id).is_none()),
             }
         }
+        self.check_bytes();
         assert_eq!(sum, self.state.len() as u64);
         assert_eq!(sum, self.model.tasks.len() as u64);
         let (due, model_due) = (self.state.next_due_ms(), self.model.next_due_ms());
@@ -36,6 +37,22 @@ impl Side {
                 "{due:?} is later than {model_due}"
             );
         }
+    }
+
+    /// What records hold, of each tenant and of all.
+    fn check_bytes(&self) {
+        let mut tenants = BTreeSet::new();
+        for (id, queue) in self.model.queues.iter() {
+            let bytes = self.model.bytes_of(&queue.tenant);
+            if self.model.queue(*id).is_ok() {
+                assert_eq!(self.state.bytes_of_tenant(*id), bytes, "{}", queue.tenant);
+            }
+            tenants.insert(queue.tenant.clone());
+        }
+        let schedules = self.model.schedules.keys();
+        tenants.extend(schedules.map(|(tenant, _)| tenant.clone()));
+        let sum = tenants.iter().map(|tenant| self.model.bytes_of(tenant));
+        assert_eq!(self.state.bytes(), sum.sum::<u64>());
     }
 
     /// Everything that can be seen.
@@ -116,7 +133,8 @@ fn check_task(state: &State, model: &Model, task: &Task) {
         (task.state, task.at_ms),
         "{number}"
     );
-    assert_eq!(entry.started_ms, task.started_ms);
+    assert_eq!(entry.started_ms.get(), task.started_ms);
+    assert_eq!(u64::from(entry.bytes), task.bytes(), "bytes of {number}");
     match task.state {
         TaskState::Leased => assert_eq!(entry.token, task.token),
         state if state.has_ended() => assert_eq!(entry.token, task.outcome),
@@ -134,6 +152,7 @@ fn check_task(state: &State, model: &Model, task: &Task) {
         started_ms: past.started_ms,
         ended_ms: past.ended_ms,
         worker: state.worker(past.worker).to_owned(),
+        bytes: u64::from(past.bytes),
     });
     assert_eq!(pasts.collect::<Vec<_>>(), task.pasts);
 }

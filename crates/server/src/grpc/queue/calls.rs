@@ -89,6 +89,7 @@ pub(super) async fn list(
     Ok(v1::ListTasksResponse {
         tasks: page.tasks.iter().map(convert::task).collect(),
         next_cursor: page.next.unwrap_or_default(),
+        unavailable_partitions: convert::partitions(&page.unavailable),
     })
 }
 

@@ -206,7 +206,17 @@ pub(super) fn queue_info(view: &QueueView) -> v1::QueueInfo {
             cancelled: view.count(TaskState::Cancelled),
         }),
         oldest_ready_ms: view.oldest_ready_ms,
+        unavailable_partitions: partitions(&view.unavailable),
     }
+}
+
+/// Numbers of partitions.
+pub(super) fn partitions(numbers: &[usize]) -> Vec<u32> {
+    let numbers = numbers.iter();
+    // There are no more than `queue.partitions`, which is a `u32`.
+    numbers
+        .filter_map(|number| u32::try_from(*number).ok())
+        .collect()
 }
 
 fn retry_policy(retry: &RetryPolicy) -> v1::RetryPolicy {

@@ -8,7 +8,10 @@ use std::task::{Context, Poll};
 use egret_base::lifecycle::BoxFuture;
 use egret_proto::Encoded;
 use egret_proto::queue::v1;
-use egret_queue::{Enqueued, Enqueues, ProduceSink, QueueError, QueueHandle, Queues, check_batch};
+use egret_queue::{
+    Enqueued, Enqueues, InFlightPermit, ProduceSink, QueueError, QueueHandle, Queues,
+    StreamInFlight, TenantInFlight, check_batch,
+};
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
@@ -23,11 +26,18 @@ use crate::tokens::Reach;
 /// Tasks of one stream that may wait for their outcome; more are not read before.
 const UNANSWERED_MAX: usize = 16_384;
 
-struct Sink(Outlet);
+/// Tasks that are read from a stream at a stretch, before other calls have a chance to go on.
+const STRETCH_TASKS: u64 = 512;
+
+struct Sink {
+    outlet: Outlet,
+    in_flight: StreamInFlight,
+}
 
 impl ProduceSink for Sink {
     fn outcomes(&self, outcomes: &[(u64, Result<Enqueued, QueueError>)]) {
-        self.0.put(outcomes.len(), |page| {
+        self.in_flight.give_back(outcomes.len());
+        self.outlet.put(outcomes.len(), |page| {
             for (number, outcome) in outcomes {
                 encode::outcome(page.message(), *number, outcome);
             }
@@ -42,6 +52,8 @@ struct Prepared {
     unmade: HashMap<String, QueueError>,
     /// Why the whole message is refused.
     refusal: Option<QueueError>,
+    /// Room for its tasks.
+    permit: InFlightPermit,
 }
 
 /// A conversation with a producer: reads what it sends while there is room, and sends what there is.
@@ -51,12 +63,16 @@ pub(super) struct Produce {
     /// The queues in which the caller may enqueue.
     reach: Reach,
     inbound: Option<Streaming<v1::ProduceRequest>>,
+    in_flight: Arc<TenantInFlight>,
     sink: Arc<Sink>,
     stopping: Stopping,
     next_number: u64,
     /// The queue of the message before.
     queue: Option<Arc<QueueHandle>>,
-    /// A message whose queues must be made first, or the tasks looked up that its tasks wait for.
+    /// Other calls go on first.
+    pause: Option<BoxFuture<'static, ()>>,
+    /// A message whose queues must be made first, or the tasks looked up that its tasks wait for, or that comes
+    /// after others of its tenant.
     held: Option<(v1::ProduceRequest, BoxFuture<'static, Prepared>)>,
 }
 
@@ -67,12 +83,19 @@ impl Produce {
         inbound: Streaming<v1::ProduceRequest>,
         stopping: CancellationToken,
     ) -> Self {
+        let in_flight = queues.in_flight(caller.tenant());
+        let sink = Sink {
+            outlet: Outlet::default(),
+            in_flight: StreamInFlight::new(&in_flight),
+        };
         Self {
             queues,
             reach: rights::reach(&caller, rights::PRODUCE),
             caller,
             inbound: Some(inbound),
-            sink: Arc::new(Sink(Outlet::default())),
+            in_flight,
+            sink: Arc::new(sink),
+            pause: None,
             stopping: Stopping::new(stopping),
             next_number: 0,
             queue: None,
@@ -80,9 +103,16 @@ impl Produce {
         }
     }
 
-    /// Reads until nothing has come, or enough waits.
+    /// Reads until nothing has come, or enough waits, or others are to go on.
     fn read(&mut self, context: &mut Context<'_>) {
-        while self.sink.0.may_ask(UNANSWERED_MAX) {
+        let begin = self.next_number;
+        while self.sink.outlet.may_ask(UNANSWERED_MAX) {
+            if let Some(pause) = &mut self.pause {
+                if pause.as_mut().poll(context).is_pending() {
+                    return;
+                }
+                self.pause = None;
+            }
             if let Some((_, making)) = &mut self.held {
                 let Poll::Ready(prepared) = making.as_mut().poll(context) else {
                     return;
@@ -90,10 +120,15 @@ impl Produce {
                 let (message, _) = self.held.take().expect("it was just polled");
                 if let Some(refusal) = &prepared.refusal {
                     self.inbound = None;
-                    self.sink.0.end(crate::problem::grpc_status(refusal));
+                    self.sink.outlet.end(crate::problem::grpc_status(refusal));
                     return;
                 }
+                self.sink.in_flight.hold(prepared.permit);
                 self.enqueue(&message, &prepared.unmade);
+                continue;
+            }
+            if self.next_number - begin >= STRETCH_TASKS {
+                self.pause = Some(Box::pin(tokio::task::yield_now()));
                 continue;
             }
             let Some(inbound) = &mut self.inbound else {
@@ -104,7 +139,7 @@ impl Produce {
                 Poll::Ready(Some(Ok(message))) => self.take(message),
                 Poll::Ready(Some(Err(status))) => {
                     self.inbound = None;
-                    self.sink.0.end(unread::told(status));
+                    self.sink.outlet.end(unread::told(status));
                 }
                 Poll::Ready(None) => self.inbound = None,
             }
@@ -114,12 +149,12 @@ impl Produce {
     fn take(&mut self, message: v1::ProduceRequest) {
         if let Err(error) = check_batch(message.tasks.len()) {
             self.inbound = None;
-            self.sink.0.end(crate::problem::grpc_status(&error));
+            self.sink.outlet.end(crate::problem::grpc_status(&error));
             return;
         }
         if let Err(status) = self.check_rights(&message) {
             self.inbound = None;
-            return self.sink.0.end(status);
+            return self.sink.outlet.end(status);
         }
         let names = message.tasks.iter().map(|task| &task.queue);
         let names = std::iter::once(&message.queue).chain(names);
@@ -136,9 +171,10 @@ impl Produce {
             let ids = message.tasks.iter().flat_map(|task| &task.after);
             ids.cloned().collect()
         };
-        if unknown.is_empty() && after.is_empty() {
+        if unknown.is_empty() && after.is_empty() && !self.in_flight.is_bounded() {
             return self.enqueue(&message, &HashMap::new());
         }
+        let (in_flight, tasks) = (self.in_flight.clone(), message.tasks.len());
         let (queues, caller) = (self.queues.clone(), self.caller.clone());
         let preparing = Box::pin(async move {
             let mut prepared = Prepared::default();
@@ -149,6 +185,7 @@ impl Produce {
                     prepared.unmade.insert(name, error);
                 }
             }
+            prepared.permit = in_flight.enter(tasks).await;
             prepared
         });
         self.held = Some((message, preparing));
@@ -181,7 +218,7 @@ impl Produce {
 
     fn enqueue(&mut self, message: &v1::ProduceRequest, unmade: &HashMap<String, QueueError>) {
         let mut refused = Vec::new();
-        self.sink.0.expect(message.tasks.len());
+        self.sink.outlet.expect(message.tasks.len());
         let first = self.next_number;
         self.next_number += message.tasks.len() as u64;
         let usual = self.find(&message.queue);
@@ -239,7 +276,7 @@ impl Produce {
 impl Drop for Produce {
     fn drop(&mut self) {
         // Partitions have the sink until everything is answered.
-        self.sink.0.close();
+        self.sink.outlet.close();
     }
 }
 
@@ -254,7 +291,7 @@ impl Stream for Produce {
         let asks_more = self.inbound.is_some() || self.held.is_some();
         let next = {
             let farewell = || self.stopping.farewell();
-            self.sink.0.poll_next(context, asks_more, farewell)
+            self.sink.outlet.poll_next(context, asks_more, farewell)
         };
         next.map(|message| message.map(|message| message.map(Encoded)))
     }

@@ -6,6 +6,8 @@ use egret_base::{ManualClock, SeededEntropy, Timestamp};
 use egret_log::simulated::Chance;
 use egret_log::{Durability, Housekeeping};
 
+mod turns;
+
 use super::*;
 use crate::api::sink::{Assigned, Enqueued};
 use crate::model::{AttemptEnd, TaskId};

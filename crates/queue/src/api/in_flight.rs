@@ -1,0 +1,174 @@
+//! Items in flight: new tasks and reports that calls have handed in and that are not answered yet.
+//!
+//! While several tenants are at work, each has a bounded number in flight, and further calls of that tenant
+//! wait in the order in which they came. What a call needs of the processor and of the logs is used before it
+//! is answered, so one tenant takes no more of either than this number allows, however many calls it makes.
+//! A tenant that is alone at work has no bound here.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use egret_base::Clock;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{Queues, lock, tenant_number};
+
+/// Items that a tenant may have in flight while others are at work: one call of the largest size.
+const CONTESTED_ITEMS_MAX: u32 = 1_024;
+
+/// How long after its last call a tenant counts as being at work, in milliseconds.
+const AT_WORK_MS: u64 = 1_000;
+
+/// The items in flight of all tenants.
+pub(crate) struct InFlight {
+    activity: Arc<Activity>,
+    tenants: Mutex<HashMap<u32, Arc<TenantInFlight>>>,
+}
+
+/// Whether several tenants are at work.
+struct Activity {
+    clock: Arc<dyn Clock>,
+    /// The tenant of the latest call.
+    last: AtomicU32,
+    /// When a call came after one of another tenant, as the clock's running time in milliseconds; zero: never.
+    alternated_ms: AtomicU64,
+}
+
+impl Activity {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.clock.running().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Notes a call. Returns whether other tenants are at work.
+    fn note(&self, tenant: u32) -> bool {
+        // Read first: a line of memory that nothing changes is shared by all cores.
+        if self.last.load(Ordering::Relaxed) != tenant {
+            let before = self.last.swap(tenant, Ordering::Relaxed);
+            if before != 0 && before != tenant {
+                let now_ms = self.now_ms().max(1);
+                self.alternated_ms.store(now_ms, Ordering::Relaxed);
+                return true;
+            }
+        }
+        match self.alternated_ms.load(Ordering::Relaxed) {
+            0 => false,
+            at_ms => self.now_ms().saturating_sub(at_ms) < AT_WORK_MS,
+        }
+    }
+}
+
+impl InFlight {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            activity: Arc::new(Activity {
+                clock,
+                last: AtomicU32::new(0),
+                alternated_ms: AtomicU64::new(0),
+            }),
+            tenants: Mutex::default(),
+        }
+    }
+
+    /// What one tenant has in flight.
+    pub fn of(&self, tenant: u32) -> Arc<TenantInFlight> {
+        let mut tenants = lock(&self.tenants);
+        if tenants.len() == tenants.capacity() {
+            tenants.retain(|_, tenant| Arc::strong_count(tenant) > 1);
+        }
+        let in_flight = tenants.entry(tenant).or_insert_with(|| {
+            Arc::new(TenantInFlight {
+                tenant,
+                activity: self.activity.clone(),
+                room: Arc::new(Semaphore::new(CONTESTED_ITEMS_MAX as usize)),
+            })
+        });
+        in_flight.clone()
+    }
+}
+
+impl Queues {
+    /// What a tenant has in flight.
+    pub fn in_flight(&self, tenant: &str) -> Arc<TenantInFlight> {
+        self.inner.in_flight.of(tenant_number(tenant))
+    }
+}
+
+/// The items in flight of one tenant.
+pub struct TenantInFlight {
+    tenant: u32,
+    activity: Arc<Activity>,
+    /// How many more it may have while others are at work.
+    room: Arc<Semaphore>,
+}
+
+impl TenantInFlight {
+    /// Notes a call of this tenant. Returns whether it must [`enter`](Self::enter), as other tenants are at work.
+    pub fn is_bounded(&self) -> bool {
+        self.activity.note(self.tenant)
+    }
+
+    /// Waits until a call with so many items may go on, which is at once where no other tenant is at work.
+    pub async fn enter(&self, items: usize) -> InFlightPermit {
+        if !self.is_bounded() || items == 0 {
+            return InFlightPermit(None);
+        }
+        let items = u32::try_from(items)
+            .map_or(CONTESTED_ITEMS_MAX, |items| items.min(CONTESTED_ITEMS_MAX));
+        let permit = self.room.clone().acquire_many_owned(items).await;
+        // The semaphore is never closed.
+        InFlightPermit(permit.ok())
+    }
+}
+
+/// Room for the items of a call, given back when it is dropped.
+#[derive(Debug, Default)]
+pub struct InFlightPermit(Option<OwnedSemaphorePermit>);
+
+/// Room for the items of a stream, given back as they are answered, and all of it when dropped.
+pub struct StreamInFlight {
+    room: Arc<Semaphore>,
+    taken: AtomicUsize,
+}
+
+impl StreamInFlight {
+    /// Nothing yet.
+    pub fn new(tenant: &TenantInFlight) -> Self {
+        Self {
+            room: tenant.room.clone(),
+            taken: AtomicUsize::new(0),
+        }
+    }
+
+    /// Holds what was taken for a message.
+    pub fn hold(&self, permit: InFlightPermit) {
+        if let Some(permit) = permit.0 {
+            self.taken
+                .fetch_add(permit.num_permits(), Ordering::Relaxed);
+            permit.forget();
+        }
+    }
+
+    /// So many items are answered.
+    pub fn give_back(&self, items: usize) {
+        // Most streams hold nothing.
+        if self.taken.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let less = |taken: usize| Some(taken.saturating_sub(items));
+        let before = self
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let before = before.unwrap_or_default();
+        self.room.add_permits(before.min(items));
+    }
+}
+
+impl Drop for StreamInFlight {
+    fn drop(&mut self) {
+        self.give_back(usize::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests;
