@@ -5,6 +5,8 @@
 //! disk stops none. Entries hold names and ids, never bodies, queries or secrets.
 
 mod file;
+mod lines;
+mod reads;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,7 +23,10 @@ use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::error::RequestError;
 use file::AuditFiles;
+use reads::AuditReads;
+pub(crate) use reads::AuditTurn;
 
 /// Entries that may wait to be written; more are counted and dropped.
 const WAITING_MAX: usize = 4_096;
@@ -120,6 +125,7 @@ pub(crate) struct AuditLog {
     /// `None` once the log is being dropped.
     sender: Option<SyncSender<Message>>,
     writer: Option<JoinHandle<()>>,
+    reads: AuditReads,
     lost: Counter,
     failed: Mutex<FailedQuota>,
     /// Requests without success that were counted only, since the last entry.
@@ -172,6 +178,7 @@ impl AuditLog {
             options,
             sender: Some(sender),
             writer: Some(writer),
+            reads: AuditReads::new(),
             lost,
             failed: Mutex::default(),
             suppressed: AtomicU64::new(0),
@@ -198,8 +205,21 @@ impl AuditLog {
         }
     }
 
-    /// The newest entries that a filter takes, newest first; blocks on the disk.
-    pub(crate) fn read(&self, filter: &AuditFilter) -> std::io::Result<Vec<AuditEntry>> {
+    /// Waits until a query of a tenant may [read](Self::read).
+    ///
+    /// # Errors
+    /// [`RequestError::QuotaExceeded`] when the tenant has as many queries as it may.
+    pub(crate) async fn enter(&self, tenant: &str) -> Result<AuditTurn, RequestError> {
+        self.reads.enter(tenant).await
+    }
+
+    /// The newest entries that a filter takes, newest first; blocks on the disk. The turn is the caller's until
+    /// then, though nobody may wait for the answer any more.
+    pub(crate) fn read(
+        &self,
+        _turn: &AuditTurn,
+        filter: &AuditFilter,
+    ) -> std::io::Result<Vec<AuditEntry>> {
         if let Some(sender) = &self.sender {
             let (done, written) = sync_channel(1);
             if sender.try_send(Message::Flush(done)).is_ok() {
