@@ -39,6 +39,8 @@ egret_base::settings! {
         tenant_schedules_max: u32 = 0,
         /// Largest payload of a task.
         payload_bytes_max: Size = Size::mib(1),
+        /// Largest chain of tasks that are made all together or not at all: their payloads, keys, tags and metadata.
+        chain_bytes_max: Size = Size::mib(8),
         /// Largest result of a task, where it is not sent as an attachment.
         result_bytes_max: Size = Size::mib(1),
         /// Largest attachment of a result.

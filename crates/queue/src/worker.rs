@@ -189,6 +189,7 @@ fn check(config: &QueueConfig) -> Result<(), QueueError> {
     let room_bytes = partition::room_bytes(BATCH_BYTES_MAX as usize) - BESIDE_BYTES_MAX;
     for (what, size) in [
         ("queue.payload_bytes_max", config.payload_bytes_max),
+        ("queue.chain_bytes_max", config.chain_bytes_max),
         ("queue.result_bytes_max", config.result_bytes_max),
     ] {
         if size.bytes() > room_bytes as u64 {

@@ -24,11 +24,14 @@ use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::quota::{Holder, Permit, Quotas, Resource};
 
+/// Answered however busy the server is, but only some at a time: the page is long.
+const METRICS: &str = "/metrics";
+
 /// Answered however busy the server is: monitoring must not take load for death.
 const ALWAYS_ADMITTED: [&str; 6] = [
     "/healthz",
     "/readyz",
-    "/metrics",
+    METRICS,
     "/prometheus/-/healthy",
     "/prometheus/-/ready",
     "/grpc.health.v1.Health/Check",
@@ -158,10 +161,13 @@ impl Admission {
         if let Some(peer) = peer {
             peer.identify();
         }
-        if ALWAYS_ADMITTED.contains(&request.uri().path()) {
+        let path = request.uri().path();
+        if path != METRICS && ALWAYS_ADMITTED.contains(&path) {
             return Ok(request);
         }
-        let resource = if self.routes.lasting.contains(route_of(&request)) {
+        let resource = if path == METRICS {
+            Resource::Scrape
+        } else if self.routes.lasting.contains(route_of(&request)) {
             Resource::Stream
         } else {
             Resource::Request

@@ -6,7 +6,9 @@
 //! disk stops none. Entries hold names and ids, never bodies, queries or secrets.
 
 mod file;
+mod lines;
 mod quota;
+mod reads;
 mod sessions;
 
 use std::path::PathBuf;
@@ -23,14 +25,15 @@ use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::config::ServerConfig;
+use crate::error::{RequestError, ServerError};
+use crate::metrics::Metrics;
 use file::AuditFiles;
 use quota::{Bucket, FailedQuota};
+use reads::AuditReads;
+pub(crate) use reads::AuditTurn;
 use sessions::SessionQuota;
 pub(crate) use sessions::{SessionAttempt, SessionAudit, SessionRecord, SessionRefusal};
-
-use crate::config::ServerConfig;
-use crate::error::ServerError;
-use crate::metrics::Metrics;
 
 /// Entries that may wait to be written; more are counted and dropped.
 const WAITING_MAX: usize = 4_096;
@@ -136,6 +139,7 @@ pub struct AuditLog {
     /// `None` once the log is being dropped.
     sender: Option<SyncSender<Message>>,
     writer: Option<JoinHandle<()>>,
+    reads: AuditReads,
     lost: Counter,
     failed: Mutex<FailedQuota>,
     sessions: Mutex<SessionQuota>,
@@ -184,6 +188,7 @@ impl AuditLog {
             options,
             sender: Some(sender),
             writer: Some(writer),
+            reads: AuditReads::new(),
             lost,
             failed: Mutex::default(),
             sessions: Mutex::default(),
@@ -235,8 +240,21 @@ impl AuditLog {
         }
     }
 
-    /// The newest entries that a filter takes, newest first; blocks on the disk.
-    pub(crate) fn read(&self, filter: &AuditFilter) -> std::io::Result<Vec<AuditEntry>> {
+    /// Waits until a query of a tenant may [read](Self::read).
+    ///
+    /// # Errors
+    /// [`RequestError::QuotaExceeded`] when the tenant has as many queries as it may.
+    pub(crate) async fn enter(&self, tenant: &str) -> Result<AuditTurn, RequestError> {
+        self.reads.enter(tenant).await
+    }
+
+    /// The newest entries that a filter takes, newest first; blocks on the disk. The turn is the caller's until
+    /// then, though nobody may wait for the answer any more.
+    pub(crate) fn read(
+        &self,
+        _turn: &AuditTurn,
+        filter: &AuditFilter,
+    ) -> std::io::Result<Vec<AuditEntry>> {
         self.settle_sessions(None);
         if let Some(sender) = &self.sender {
             let (done, written) = sync_channel(1);

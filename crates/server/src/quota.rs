@@ -27,10 +27,20 @@ pub(crate) enum Resource {
     Stream,
     /// Bytes of request bodies in memory, compressed and decompressed.
     BodyMemory,
+    /// A request for the metrics, which is answered however many others are at work.
+    Scrape,
 }
 
+/// Kinds of [`Resource`].
+const RESOURCES: usize = 4;
+
+/// Requests for the metrics at a time: of all callers, of one tenant, with one token. Each holds the whole page in
+/// memory until it is read.
+const SCRAPES: [u64; 3] = [64, 16, 4];
+
 impl Resource {
-    const ALL: [Resource; 3] = [Resource::Request, Resource::Stream, Resource::BodyMemory];
+    /// Those whose limits are settings.
+    const CONFIGURED: [Resource; 3] = [Resource::Request, Resource::Stream, Resource::BodyMemory];
 
     fn setting(self, scope: Scope) -> &'static str {
         match (self, scope) {
@@ -43,6 +53,9 @@ impl Resource {
             (Resource::BodyMemory, Scope::All) => "server.body_memory_max",
             (Resource::BodyMemory, Scope::Tenant) => "server.body_memory_per_tenant_max",
             (Resource::BodyMemory, Scope::Token) => "server.body_memory_per_token_max",
+            (Resource::Scrape, Scope::All) => "metrics_requests_max",
+            (Resource::Scrape, Scope::Tenant) => "metrics_requests_per_tenant_max",
+            (Resource::Scrape, Scope::Token) => "metrics_requests_per_token_max",
         }
     }
 }
@@ -72,10 +85,10 @@ struct Limits {
 
 /// The largest use of each resource; it may change while there is some.
 #[derive(Debug, Default)]
-struct ScopeLimits([AtomicU64; 3]);
+struct ScopeLimits([AtomicU64; RESOURCES]);
 
 impl ScopeLimits {
-    fn set(&self, limits: [u64; 3]) {
+    fn set(&self, limits: [u64; RESOURCES]) {
         for (limit, value) in self.0.iter().zip(limits) {
             limit.store(value, Ordering::Relaxed);
         }
@@ -88,7 +101,7 @@ impl ScopeLimits {
 
 /// What is in use.
 #[derive(Debug, Default)]
-struct Usage([AtomicU64; 3]);
+struct Usage([AtomicU64; RESOURCES]);
 
 impl Usage {
     fn try_add(&self, resource: Resource, amount: u64, max: u64) -> bool {
@@ -151,16 +164,19 @@ impl Quotas {
             config.concurrency_max.into(),
             config.streams_max.into(),
             config.body_memory_max.bytes(),
+            SCRAPES[0],
         ]);
         self.limits.tenant.set([
             config.concurrency_per_tenant_max.into(),
             config.streams_per_tenant_max.into(),
             config.body_memory_per_tenant_max.bytes(),
+            SCRAPES[1],
         ]);
         self.limits.token.set([
             config.concurrency_per_token_max.into(),
             config.streams_per_token_max.into(),
             config.body_memory_per_token_max.bytes(),
+            SCRAPES[2],
         ]);
     }
 
@@ -188,13 +204,13 @@ impl Quotas {
     pub(crate) fn exhausted(&self) -> Option<(&'static str, u64)> {
         let limits = &self.limits.all;
         let reached = |resource: &Resource| self.all.get(*resource) >= limits.get(*resource);
-        let resource = Resource::ALL.into_iter().find(reached)?;
+        let resource = Resource::CONFIGURED.into_iter().find(reached)?;
         Some((resource.setting(Scope::All), limits.get(resource)))
     }
 
     /// Requests, streams and bytes of bodies in use now.
     pub(crate) fn in_use(&self) -> [u64; 3] {
-        Resource::ALL.map(|resource| self.all.get(resource))
+        Resource::CONFIGURED.map(|resource| self.all.get(resource))
     }
 
     fn scopes<'a>(&'a self, token: &'a TokenUsage) -> [ScopeUsage<'a>; 3] {

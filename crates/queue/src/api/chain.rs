@@ -111,6 +111,7 @@ impl Queues {
 
     fn lay_out_chain(&self, tasks: &[ChainTask<'_>]) -> Result<LaidOut, ChainRefusal> {
         check_batch(tasks.len())?;
+        check_size(tasks, self.config().chain_bytes_max.bytes())?;
         let order = sort_by_links(tasks)?;
         let enqueues = Enqueues::new(self)?;
         let mut laid_out = LaidOut {
@@ -220,6 +221,36 @@ async fn forget(path: &Path) {
         let message = "the file of a chain was not removed";
         condition::occur("queue_chain_files_left", "chains", reason, message);
     }
+}
+
+/// Refuses a chain that is too large: its tasks are kept in memory, and written down, together.
+fn check_size(tasks: &[ChainTask<'_>], max_bytes: u64) -> Result<(), QueueError> {
+    let bytes_of = |member: &ChainTask<'_>| {
+        let task = &member.task;
+        let tags = task.tags.iter().map(String::len);
+        let metadata = task.metadata.iter();
+        let metadata = metadata.map(|(name, value)| name.len() + value.len());
+        let waits = task.after.len() + member.links.len();
+        task.payload.len()
+            + task.ordering_key.len()
+            + task.unique_key.len()
+            + task.callback_url.len()
+            + task.traceparent.len()
+            + task.tracestate.len()
+            + tags.sum::<usize>()
+            + metadata.sum::<usize>()
+            + waits * size_of::<TaskId>()
+    };
+    let size_bytes = tasks.iter().map(bytes_of).sum::<usize>() as u64;
+    if size_bytes > max_bytes {
+        return Err(QueueError::TooLarge {
+            what: "the chain",
+            size_bytes,
+            limit: "queue.chain_bytes_max",
+            max_bytes,
+        });
+    }
+    Ok(())
 }
 
 /// The tasks in an order in which each comes after those it waits for.

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::{Queues, lock};
 use crate::error::QueueError;
-use crate::store::outbox::{self as store, Counts};
+use crate::store::outbox::{self as store, Counts, SizeLimits};
 use crate::worker::outbox::metrics::OutboxMetrics;
 use crate::worker::outbox::{Reader, watch_over};
 
@@ -116,7 +116,7 @@ impl Outbox {
             });
         }
         store::install(&mut client).await?;
-        store::set_limit(&client, self.payload_bytes_max()).await?;
+        store::set_limits(&client, self.size_limits()).await?;
         let granted = store::grant(&mut client, grant).await;
         granted.map_err(unknown_role)?;
         tracing::info!(database, "the outbox is installed");
@@ -124,8 +124,12 @@ impl Outbox {
         Ok(database)
     }
 
-    pub(crate) fn payload_bytes_max(&self) -> u64 {
-        self.inner.queues.config().payload_bytes_max.bytes()
+    pub(crate) fn size_limits(&self) -> SizeLimits {
+        let config = self.inner.queues.config();
+        SizeLimits {
+            payload_bytes_max: config.payload_bytes_max.bytes(),
+            chain_bytes_max: config.chain_bytes_max.bytes(),
+        }
     }
 
     /// Removes the outbox of a database; with rows in it only when `force` says so. Returns the

@@ -93,9 +93,28 @@ pub struct ScheduleView {
     pub last_ms: u64,
     /// Its task.
     pub last_task: Option<TaskId>,
+    /// Whether payload, tags and metadata are left out, which a list does not have of all.
+    pub is_brief: bool,
 }
 
+/// Bytes of payloads, tags and metadata that a list of schedules has.
+const LIST_BYTES_MAX: usize = 8 << 20;
+
 impl ScheduleView {
+    fn carried_bytes(&self) -> usize {
+        let metadata = self.metadata.iter();
+        let metadata = metadata.map(|(name, value)| name.len() + value.len());
+        let tags = self.tags.iter().map(String::len);
+        self.payload.len() + tags.sum::<usize>() + metadata.sum::<usize>()
+    }
+
+    fn leave_out(&mut self) {
+        self.payload = Vec::new();
+        self.tags = Vec::new();
+        self.metadata = BTreeMap::new();
+        self.is_brief = true;
+    }
+
     /// The next ticks, at most `count`, in Unix milliseconds; none while it rests.
     pub fn upcoming(&self, count: usize) -> Vec<u64> {
         if self.paused || self.next_ms == 0 {
@@ -195,7 +214,8 @@ impl Queues {
         view(name, queue, &schedule, last, &bytes)
     }
 
-    /// Every schedule of a tenant, in order of names.
+    /// Every schedule of a tenant, in order of names; beyond 8 MiB of payloads, tags and metadata without
+    /// these.
     ///
     /// # Errors
     /// When the engine is not running.
@@ -206,9 +226,16 @@ impl Queues {
             of_tenant.map(|(_, name)| name.clone()).collect()
         };
         let mut views = Vec::with_capacity(names.len());
+        let mut bytes = 0;
         for name in names {
             match self.schedule(tenant, &name).await {
-                Ok(view) => views.push(view),
+                Ok(mut view) => {
+                    bytes += view.carried_bytes();
+                    if bytes > LIST_BYTES_MAX {
+                        view.leave_out();
+                    }
+                    views.push(view);
+                }
                 // It was deleted meanwhile.
                 Err(QueueError::ScheduleNotFound { .. }) => {}
                 Err(error) => return Err(error),
@@ -309,5 +336,6 @@ fn view(
         },
         last_ms: schedule.last_ms,
         last_task,
+        is_brief: false,
     })
 }

@@ -20,6 +20,12 @@ pub(super) use view::Sight;
 pub use view::{AttemptView, TaskView};
 use view::{task_of, view};
 
+/// Bytes that the tasks of a page carry after which it ends, beside those of one slice.
+const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Tasks of a page that are looked at together.
+const SLICE_MAX: usize = 50;
+
 /// A page of a list.
 #[derive(Clone, Debug, Default)]
 pub struct TaskPage {
@@ -213,7 +219,8 @@ impl Queues {
     }
 
     /// Tasks of a queue in a state, those that carry a tag where one is given, a page at a time: partition
-    /// by partition, in each in the order in which they came into the state.
+    /// by partition, in each in the order in which they came into the state. A page ends early where its tasks
+    /// carry much.
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`], and [`QueueError::Invalid`] for a cursor of another list.
@@ -233,13 +240,14 @@ impl Queues {
         };
         let mut at = Cursor::read(cursor, &states)?;
         let partitions = self.inner.partitions()?.len();
+        let mut bytes = 0;
         let mut page = TaskPage {
             unavailable: self.inner.failed(),
             ..TaskPage::default()
         };
         while at.state < states.len() && at.partition < partitions {
             let (state, from, tag) = (states[at.state], at.from, tag.to_owned());
-            let room = limit - page.tasks.len();
+            let room = (limit - page.tasks.len()).min(SLICE_MAX);
             let asked = self.inner.ask(at.partition, move |turn| {
                 let known = &*turn.state;
                 let keeps = |entry: &Entry| {
@@ -251,7 +259,8 @@ impl Queues {
                     .places
                     .iter()
                     .filter_map(|place| Sight::of(known, *place));
-                (sights.collect::<Vec<_>>(), found.next)
+                let is_filled = found.places.len() == room;
+                (sights.collect::<Vec<_>>(), is_filled, found.next)
             });
             let asked = match asked.await {
                 Err(error) if error.failed_partition().is_some() => {
@@ -264,18 +273,19 @@ impl Queues {
                 }
                 asked => asked?,
             };
-            let (sights, next) = asked;
-            page.tasks
-                .extend(self.views(at.partition, sights, Detail::Brief).await?);
+            let (sights, is_filled, next) = asked;
+            let views = self.views(at.partition, sights, Detail::Brief).await?;
+            bytes += views.iter().map(TaskView::carried_bytes).sum::<usize>();
+            page.tasks.extend(views);
+            // Where a slice is not filled, the partition has looked through as many tasks as it does at once.
+            let is_full = page.tasks.len() >= limit
+                || bytes >= PAGE_BYTES_MAX
+                || (next.is_some() && !is_filled);
             match next {
-                Some(from) => {
-                    at.from = from;
-                    page.next = Some(at.write());
-                    return Ok(page);
-                }
+                Some(from) => at.from = from,
                 None => at = at.onward(partitions),
             }
-            if page.tasks.len() == limit && at.state < states.len() {
+            if is_full && at.state < states.len() {
                 page.next = Some(at.write());
                 return Ok(page);
             }

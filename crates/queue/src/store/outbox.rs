@@ -12,7 +12,7 @@ use egret_postgres::tokio_postgres::{Client, Row, Transaction};
 const ENGINE: &str = "queue";
 
 /// Its schema, step by step.
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration {
         name: "outbox",
         sql: include_str!("outbox/migration_1.sql"),
@@ -20,6 +20,10 @@ const MIGRATIONS: [Migration; 2] = [
     Migration {
         name: "chains",
         sql: include_str!("outbox/migration_2.sql"),
+    },
+    Migration {
+        name: "chain bytes",
+        sql: include_str!("outbox/migration_3.sql"),
     },
 ];
 
@@ -71,10 +75,42 @@ pub struct OutboxRow {
 /// A row as it was found: whole, or with what is wrong with it.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The row; of one that cannot be read only queue and key.
+    /// The row; of one with a defect only queue, key and chain.
     pub row: OutboxRow,
-    /// Why it cannot be read.
-    pub unreadable: Option<String>,
+    /// Why the rest of it was not read.
+    pub defect: Option<Defect>,
+}
+
+/// Why a row was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// What it holds is no text, or no JSON.
+    Unreadable(String),
+    /// Its payload is larger than [`SizeLimits::payload_bytes_max`], or its chain than
+    /// [`SizeLimits::chain_bytes_max`].
+    TooLarge {
+        /// The size of either.
+        size_bytes: u64,
+    },
+}
+
+/// How large what an outbox holds may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeLimits {
+    /// The largest payload.
+    pub payload_bytes_max: u64,
+    /// The largest chain: the payloads, keys, tags and metadata of its rows.
+    pub chain_bytes_max: u64,
+}
+
+impl SizeLimits {
+    fn payload(&self) -> i64 {
+        i64::try_from(self.payload_bytes_max).unwrap_or(i64::MAX)
+    }
+
+    fn chain(&self) -> i64 {
+        i64::try_from(self.chain_bytes_max).unwrap_or(i64::MAX)
+    }
 }
 
 /// A row that the queue refused for good.
@@ -187,44 +223,55 @@ pub async fn become_reader(client: &Client) -> Result<bool, PostgresError> {
     Ok(row.map_err(server("take the lock of the outbox"))?.get(0))
 }
 
-/// Tells `egret.enqueue` how large a payload may be.
-pub async fn set_limit(client: &Client, payload_bytes_max: u64) -> Result<(), PostgresError> {
-    let sql = "UPDATE egret.outbox_limit SET payload_bytes_max = $1 WHERE payload_bytes_max <> $1";
-    let max = i64::try_from(payload_bytes_max).unwrap_or(i64::MAX);
-    let set = client.execute(sql, &[&max]).await;
+/// Passes the limits on sizes to `egret.enqueue`.
+pub async fn set_limits(client: &Client, limits: SizeLimits) -> Result<(), PostgresError> {
+    let sql = "UPDATE egret.outbox_limit SET payload_bytes_max = $1, chain_bytes_max = $2 \
+               WHERE (payload_bytes_max, chain_bytes_max) <> ($1, $2)";
+    let set = client
+        .execute(sql, &[&limits.payload(), &limits.chain()])
+        .await;
     set.map_err(server("set egret.outbox_limit"))?;
     Ok(())
 }
 
 /// The oldest rows whose queues are not held: at most so many, of about so many bytes, at least one; with
-/// each row of a chain the others of it.
+/// each row of a chain the others of it. Beyond `bytes_max` is at most one row, and beyond as many again one
+/// chain; what is larger than `limits` is not read.
 pub async fn next(
     client: &Client,
     held: &[String],
     rows_max: i64,
     bytes_max: i64,
+    limits: SizeLimits,
 ) -> Result<Vec<Found>, PostgresError> {
     let sql = include_str!("outbox/next.sql");
-    let rows = client.query(sql, &[&held, &rows_max, &bytes_max]).await;
+    let (chain, payload) = (limits.chain(), limits.payload());
+    let rows = client
+        .query(sql, &[&held, &rows_max, &bytes_max, &chain, &payload])
+        .await;
     let rows = rows.map_err(server("read egret.outbox"))?;
     Ok(rows.iter().map(found).collect())
 }
 
 /// Text of a database without an encoding may be none.
 fn found(row: &Row) -> Found {
-    match read(row) {
-        Ok(row) => Found {
-            row,
-            unreadable: None,
-        },
-        Err(reason) => Found {
+    let withheld: Option<i64> = row.try_get(17).unwrap_or_default();
+    let content = match withheld {
+        Some(bytes) => Err(Defect::TooLarge {
+            size_bytes: u64::try_from(bytes).unwrap_or(0),
+        }),
+        None => read(row).map_err(Defect::Unreadable),
+    };
+    match content {
+        Ok(row) => Found { row, defect: None },
+        Err(defect) => Found {
             row: OutboxRow {
                 queue: row.try_get(0).unwrap_or_default(),
                 key: row.try_get(1).unwrap_or_default(),
                 chain: row.try_get(15).unwrap_or_default(),
                 ..OutboxRow::default()
             },
-            unreadable: Some(reason),
+            defect: Some(defect),
         },
     }
 }

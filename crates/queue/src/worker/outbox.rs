@@ -9,7 +9,7 @@ mod chains;
 mod holds;
 pub(crate) mod metrics;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,13 +29,13 @@ use crate::api::outbox::Outbox;
 use crate::api::produce::{BATCH_MAX, Format, NewTask};
 use crate::api::sink::Enqueued;
 use crate::error::QueueError;
-use crate::store::outbox::{self as store, Found, OutboxRow, Refused};
-use holds::Holds;
+use crate::store::outbox::{self as store, Defect, Found, OutboxRow, Refused};
+use holds::{Holds, Presence};
 
 /// How often it is looked for outboxes that nobody told of, such as those of a restored database.
 const LOOK_AROUND: Duration = Duration::from_secs(30);
 
-/// Bytes of payloads that are taken at a time; a single row may be larger.
+/// Bytes of rows that are taken at a time: about so many of single rows, and as many of chains.
 const BATCH_BYTES_MAX: i64 = 8 << 20;
 
 /// How long a reader may take to end; its server may not answer.
@@ -214,7 +214,7 @@ impl Reading {
             return Ok(Ended::Kept(reason.to_owned()));
         }
         store::install(&mut client).await?;
-        store::set_limit(&client, self.outbox.payload_bytes_max()).await?;
+        store::set_limits(&client, self.outbox.size_limits()).await?;
         self.tell("reading");
         unreachable.recover("the outbox is read again");
         *failures = 0;
@@ -241,9 +241,11 @@ impl Reading {
 
     /// Takes what is there, except of queues that are held.
     async fn drain(&self, client: &Client, holds: &mut Holds) -> Result<(), QueueError> {
+        let limits = self.outbox.size_limits();
+        let rows_max = BATCH_MAX as i64;
         while !*self.stopping.borrow() {
             let held = holds.names();
-            let found = store::next(client, &held, BATCH_MAX as i64, BATCH_BYTES_MAX).await?;
+            let found = store::next(client, &held, rows_max, BATCH_BYTES_MAX, limits).await?;
             let before = holds.len();
             match found.is_empty() {
                 true => holds.keep(&held),
@@ -269,7 +271,7 @@ impl Reading {
         let inner = &self.outbox.inner;
         inner.steps.before("enqueue");
         let outcomes = self.enqueue(found).await;
-        let (mut taken, mut refused) = (Vec::new(), Vec::new());
+        let (mut taken, mut refused, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         let mut replayed = 0;
         for (found, outcome) in found.iter().zip(outcomes) {
             match outcome {
@@ -283,11 +285,10 @@ impl Reading {
                     code: error.code(),
                     reason: egret_base::error::chain(&error),
                 }),
-                Err(error) => {
-                    holds.hold(&found.row.queue, &error);
-                }
+                Err(error) => waiting.push((&found.row, error)),
             }
         }
+        refused.extend(self.hold(waiting, holds));
         if !taken.is_empty() {
             // Rows are deleted for good, whatever becomes of the power.
             inner.queues.make_durable().await?;
@@ -309,6 +310,41 @@ impl Reading {
         Ok(())
     }
 
+    /// Holds the queues of rows that wait. Returns the rows that cannot: of queues that could not be
+    /// created, only some are held.
+    fn hold<'r>(
+        &self,
+        waiting: Vec<(&'r OutboxRow, QueueError)>,
+        holds: &mut Holds,
+    ) -> Vec<Refused<'r>> {
+        let queues = &self.outbox.inner.queues;
+        let tenant = &queues.config().outbox_tenant;
+        let mut is_held = Vec::with_capacity(waiting.len());
+        for (row, error) in &waiting {
+            let presence = match queues.known_queue(tenant, &row.queue) {
+                Some(_) => Presence::Existing,
+                None => Presence::Missing,
+            };
+            is_held.push(holds.hold(&row.queue, presence, error));
+        }
+        // A chain waits as a whole, or not at all.
+        let unheld: HashSet<&str> = (waiting.iter().zip(&is_held))
+            .filter(|(_, is_held)| !**is_held)
+            .filter_map(|((row, _), _)| row.chain.as_deref())
+            .collect();
+        let rows = waiting.into_iter().zip(is_held);
+        rows.filter(|((row, _), is_held)| {
+            let chain = row.chain.as_deref();
+            !is_held || chain.is_some_and(|chain| unheld.contains(chain))
+        })
+        .map(|((row, error), _)| Refused {
+            row,
+            code: error.code(),
+            reason: egret_base::error::chain(&error),
+        })
+        .collect()
+    }
+
     async fn enqueue(&self, found: &[Found]) -> Vec<Result<Enqueued, QueueError>> {
         let queues = &self.outbox.inner.queues;
         let config = queues.config();
@@ -316,9 +352,16 @@ impl Reading {
         let mut chains: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let (mut orders, mut places) = (Vec::new(), Vec::new());
         for (place, found) in found.iter().enumerate() {
-            match (&found.row.chain, &found.unreadable) {
+            match (&found.row.chain, &found.defect) {
                 (Some(chain), _) => chains.entry(chain).or_default().push(place),
-                (None, Some(reason)) => outcomes[place] = Some(Err(unreadable(reason))),
+                (None, Some(defect)) => {
+                    let measure = Measure {
+                        what: "the payload",
+                        limit: "queue.payload_bytes_max",
+                        max_bytes: config.payload_bytes_max.bytes(),
+                    };
+                    outcomes[place] = Some(Err(error_of(defect, &measure)));
+                }
                 (None, None) => {
                     places.push(place);
                     orders.push(Order {
@@ -346,6 +389,26 @@ impl Reading {
         outcomes
             .map(|outcome| outcome.expect("each row is of a chain or of none"))
             .collect()
+    }
+}
+
+/// What may be too large, and by which limit.
+struct Measure {
+    what: &'static str,
+    limit: &'static str,
+    max_bytes: u64,
+}
+
+/// Why a row is refused that was not read.
+fn error_of(defect: &Defect, measure: &Measure) -> QueueError {
+    match defect {
+        Defect::Unreadable(reason) => unreadable(reason),
+        Defect::TooLarge { size_bytes } => QueueError::TooLarge {
+            what: measure.what,
+            size_bytes: *size_bytes,
+            limit: measure.limit,
+            max_bytes: measure.max_bytes,
+        },
     }
 }
 

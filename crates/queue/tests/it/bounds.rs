@@ -1,6 +1,7 @@
 //! What is bounded: room that workers have, what waits for one that takes nothing, tasks in all; and
 //! what happens to those who hold on to a queue that goes, or go away themselves.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -365,5 +366,37 @@ async fn a_tenant_leaves_room_for_others() {
     assert!(named.contains("queue.tenant_tasks_max"), "{named}");
     let outcomes = home.enqueue("q", &vec![NewTask::default(); 5]).await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    home.stop().await;
+}
+
+/// A task's tags and metadata may be far longer than what a page needs of it.
+#[tokio::test]
+async fn a_page_of_tasks_that_carry_much_ends_early() {
+    let home = Home::new(config()).await;
+    home.make("q", SettingsChange::default()).await;
+    let long = "m".repeat(1_000);
+    let names: Vec<String> = (0..64).map(|n| format!("{n:03}{long}")).collect();
+    let metadata = names.iter().map(|name| (name.as_str(), long.as_str()));
+    let task = NewTask {
+        metadata: metadata.collect(),
+        ..NewTask::default()
+    };
+    for outcome in home.enqueue("q", &vec![task; 150]).await {
+        outcome.unwrap();
+    }
+    let (mut ids, mut pages, mut cursor) = (BTreeSet::new(), 0, String::new());
+    loop {
+        let page = home.queues.tasks(TENANT, "q", None, "", 1_000, &cursor);
+        let page = page.await.unwrap();
+        assert!(page.tasks.len() < 100, "{} tasks", page.tasks.len());
+        ids.extend(page.tasks.iter().map(|task| task.id));
+        pages += 1;
+        match page.next {
+            Some(next) => cursor = next,
+            None => break,
+        }
+    }
+    assert_eq!(ids.len(), 150);
+    assert!(pages >= 3, "{pages} pages");
     home.stop().await;
 }

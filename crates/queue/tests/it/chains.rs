@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use egret_base::Coded;
 use egret_base::lifecycle::Service;
+use egret_base::settings::Size;
 use egret_queue::model::TaskState;
 use egret_queue::testing::{chain, record};
 use egret_queue::{ChainTask, Detail, NewTask, QueueHandle, SettingsChange};
@@ -130,4 +131,32 @@ async fn a_chain_that_was_promised_before_a_crash_is_there_after_the_start() {
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     }
     home.queues.stop().await;
+}
+
+#[tokio::test]
+async fn a_chain_of_too_many_bytes_is_refused_as_a_whole() {
+    let mut config = config();
+    config.chain_bytes_max = Size(1_000);
+    let home = Home::new(config).await;
+    home.make("q", SettingsChange::default()).await;
+    let queue = home.queues.queue(TENANT, "q").await.unwrap();
+    let half = "x".repeat(500);
+    let with_key = |key, links: &[usize]| ChainTask {
+        task: NewTask {
+            payload: half.as_bytes(),
+            ..NewTask::default()
+        },
+        ..task(&queue, key, links)
+    };
+    let refused = home
+        .queues
+        .enqueue_chain(&[with_key("", &[]), with_key("", &[0])])
+        .await;
+    let refused = refused.unwrap_err();
+    assert_eq!(
+        refused.error.to_string(),
+        "the chain has 1016 bytes, but queue.chain_bytes_max is 1000: send a reference instead"
+    );
+    assert_eq!(states(&home, "q").await, [(0, 0)]);
+    home.stop().await;
 }

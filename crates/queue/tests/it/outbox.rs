@@ -1,5 +1,6 @@
 //! `egret.enqueue` and its reader on real PostgreSQL.
 
+mod bounds;
 mod chains;
 mod crashes;
 mod reading;

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
+use super::lines::LinesFromEnd;
 use super::{AuditEntry, AuditFilter, AuditOptions};
 
 /// The file that is written to.
@@ -91,16 +92,18 @@ impl AuditFiles {
             Err(error) => return Err(error),
         };
         for path in std::iter::once(self.path()).chain(rotated) {
-            let text = match fs::read(&path) {
-                Ok(text) => text,
+            let file = match File::open(&path) {
+                Ok(file) => file,
                 // It was rotated away meanwhile, or is not there yet.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            let lines = text.rsplit(|byte| *byte == b'\n');
-            // A line that a crash has torn is no entry.
-            let entries = lines.filter_map(|line| serde_json::from_slice(line).ok());
-            for entry in entries {
+            let mut lines = LinesFromEnd::new(file)?;
+            while let Some(line) = lines.previous()? {
+                // A line that a crash has torn is no entry.
+                let Ok(entry) = serde_json::from_slice(&line) else {
+                    continue;
+                };
                 if filter.takes(&entry) {
                     found.push(entry);
                 }

@@ -7,6 +7,7 @@ use egret_base::{ManualClock, SystemEntropy};
 
 use super::quota::{FAILED_PER_MINUTE_MAX, FAILED_PER_TENANT_MINUTE_MAX};
 use super::sessions::{SESSIONS_PER_MINUTE_MAX, SESSIONS_PER_TENANT_MINUTE_MAX};
+use super::lines::LinesFromEnd;
 use super::*;
 
 fn options(directory: &std::path::Path) -> AuditOptions {
@@ -43,15 +44,24 @@ fn all() -> AuditFilter {
     }
 }
 
+fn turn(log: &AuditLog) -> AuditTurn {
+    let mut enter = std::pin::pin!(log.enter("default"));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match enter.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(turn) => turn.unwrap(),
+        std::task::Poll::Pending => panic!("another query reads"),
+    }
+}
+
 #[test]
 fn entries_are_rotated_and_found_newest_first() {
     let directory = tempfile::tempdir().unwrap();
     let log = AuditLog::start(options(directory.path()), &mut Registry::default()).unwrap();
-    assert_eq!(log.read(&all()).unwrap(), []);
+    assert_eq!(log.read(&turn(&log), &all()).unwrap(), []);
     for number in 0..40 {
         log.record(entry(number, Some("t")));
     }
-    let found = log.read(&all()).unwrap();
+    let found = log.read(&turn(&log), &all()).unwrap();
     assert_eq!(found[0], entry(39, Some("t")));
     assert!(found.windows(2).all(|pair| pair[0].at > pair[1].at));
     assert!(found.len() < 40);
@@ -69,11 +79,11 @@ fn entries_are_rotated_and_found_newest_first() {
         token: Some(token.to_owned()),
         ..all()
     };
-    assert_eq!(log.read(&of("other")).unwrap(), []);
-    assert_eq!(log.read(&of("t")).unwrap(), found);
+    assert_eq!(log.read(&turn(&log), &of("other")).unwrap(), []);
+    assert_eq!(log.read(&turn(&log), &of("t")).unwrap(), found);
     drop(log);
     let log = AuditLog::start(options(directory.path()), &mut Registry::default()).unwrap();
-    assert_eq!(log.read(&all()).unwrap(), found);
+    assert_eq!(log.read(&turn(&log), &all()).unwrap(), found);
 }
 
 #[test]
@@ -96,7 +106,7 @@ fn requests_without_success_are_bounded_and_counted() {
             status: 404,
             ..entry(1_001, Some("other"))
         });
-        let found = log.read(&all()).unwrap();
+        let found = log.read(&turn(&log), &all()).unwrap();
         assert_eq!(found.len() as u64, FAILED_PER_MINUTE_MAX + 2);
         assert_eq!(found[1].suppressed, 1_000 - FAILED_PER_MINUTE_MAX);
     }
@@ -123,7 +133,7 @@ fn many_tokens_of_a_tenant_have_a_bound_together() {
         log.record(refused(number, &format!("made-{}", number % 100), "acme"));
     }
     log.record(refused(1_000, "other", "default"));
-    let found = log.read(&all()).unwrap();
+    let found = log.read(&turn(&log), &all()).unwrap();
     assert_eq!(found.len() as u64, FAILED_PER_TENANT_MINUTE_MAX + 1);
     assert_eq!(found[0].token.as_deref(), Some("other"));
     assert_eq!(found[0].suppressed, 1_000 - FAILED_PER_TENANT_MINUTE_MAX);
@@ -154,7 +164,7 @@ fn a_session_is_recorded_when_it_opens_and_when_it_ends() {
     let mut record = sessions.opened(&attempt("pr-42", 1)).unwrap();
     record.note_end("finished");
     drop(record);
-    let found = log.read(&all()).unwrap();
+    let found = log.read(&turn(&log), &all()).unwrap();
     let [end, open] = found.as_slice() else {
         panic!("{found:?}");
     };
@@ -178,7 +188,7 @@ fn a_flood_of_sessions_is_counted_and_others_are_recorded() {
         drop(sessions.opened(&attempt("pr-42", 1)));
     }
     drop(sessions.opened(&attempt("pr-42", 2)));
-    let found = log.read(&all()).unwrap();
+    let found = log.read(&turn(&log), &all()).unwrap();
     let opened = |address: &str| {
         let opened = found.iter().filter(|entry| {
             entry.operation == "openBranchSession" && entry.address.as_deref() == Some(address)
@@ -194,7 +204,7 @@ fn a_flood_of_sessions_is_counted_and_others_are_recorded() {
     // Another minute is another flood.
     clock.advance(Duration::from_secs(60));
     drop(sessions.opened(&attempt("pr-42", 1)));
-    let again = log.read(&all()).unwrap();
+    let again = log.read(&turn(&log), &all()).unwrap();
     assert_eq!(again.len(), found.len() + 2);
 }
 
@@ -232,8 +242,61 @@ fn refused_sessions_have_bounds_of_their_own() {
         ..entry(1, None)
     });
     sessions.refused(&attempt("pr-42", 1), refusal());
-    let found = log.read(&all()).unwrap();
+    let found = log.read(&turn(&log), &all()).unwrap();
     assert_eq!(found.len() as u64, FAILED_PER_MINUTE_MAX + 2);
     assert_eq!(found[1].suppressed, 1_000 - FAILED_PER_MINUTE_MAX);
     assert_eq!(found[2].reason.as_deref(), Some("password"));
+}
+#[tokio::test]
+async fn queries_read_one_at_a_time_and_a_tenant_has_few() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = AuditLog::start(options(directory.path()), &mut Registry::default()).unwrap();
+    let reading = log.enter("one").await.unwrap();
+    let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(log.enter("one"))).collect();
+    let mut other = Box::pin(log.enter("two"));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    for wait in waiting.iter_mut().chain([&mut other]) {
+        assert!(wait.as_mut().poll(&mut context).is_pending());
+    }
+    let refused = log.enter("one").await.unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            RequestError::QuotaExceeded {
+                limit: "audit_queries_per_tenant_max",
+                max: 4
+            }
+        ),
+        "{refused}"
+    );
+    drop((reading, waiting));
+    drop(other.await.unwrap());
+    drop(log.enter("one").await.unwrap());
+}
+
+#[test]
+fn a_file_is_read_from_its_end_in_pieces() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines");
+    let lines = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let mut lines = LinesFromEnd::new(std::fs::File::open(&path).unwrap()).unwrap();
+        std::iter::from_fn(|| lines.previous().unwrap())
+            .map(|line| String::from_utf8(line).unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(lines(""), [""; 0]);
+    assert_eq!(lines("torn"), ["torn"]);
+    assert_eq!(lines("a\n\nb\n"), ["", "b", "", "a"]);
+    let long = "l".repeat(50_000);
+    let many = format!("first\n{}last\n", format!("{long}\n").repeat(20));
+    let found = lines(&many);
+    assert_eq!(found.len(), 23);
+    assert_eq!((&*found[1], &*found[22]), ("last", "first"));
+    assert!(found[2..22].iter().all(|line| *line == long));
+    for size in [65_537, 131_072, 300_000] {
+        let too_long = "t".repeat(size);
+        assert_eq!(lines(&format!("a\n{too_long}\nb\n")), ["", "b", "a"]);
+        assert_eq!(lines(&too_long), [""; 0]);
+    }
 }

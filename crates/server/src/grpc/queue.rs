@@ -247,8 +247,10 @@ impl Queue for Door {
         self.require_task(&caller, &asked.id, rights::OPERATE)
             .await?;
         let done = async {
-            self.queues.cancel(tenant, id(&asked.id)?).await?;
-            calls::task(&self.queues, tenant, &asked.id, Detail::Whole).await
+            let id = id(&asked.id)?;
+            self.queues.cancel(tenant, id).await?;
+            let view = rights::changed_task(&self.queues, &caller, id).await?;
+            Ok(convert::task(&view))
         };
         answer(done.await)
     }
@@ -260,8 +262,10 @@ impl Queue for Door {
         self.require_task(&caller, &asked.id, rights::OPERATE)
             .await?;
         let done = async {
-            self.queues.requeue(tenant, id(&asked.id)?).await?;
-            calls::task(&self.queues, tenant, &asked.id, Detail::Whole).await
+            let id = id(&asked.id)?;
+            self.queues.requeue(tenant, id).await?;
+            let view = rights::changed_task(&self.queues, &caller, id).await?;
+            Ok(convert::task(&view))
         };
         answer(done.await)
     }

@@ -60,7 +60,9 @@ struct AuditEntryList {
     security(("token" = ["admin"])), params(AuditQuery),
     responses(
         (status = 200, description = "The entries.", body = AuditEntryList),
-        (status = 409, description = "No audit log is kept.", body = Problem, content_type = "application/problem+json")))]
+        (status = 409, description = "No audit log is kept.", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "The tenant has as many queries of the audit log in progress as it may.", body = Problem,
+            content_type = "application/problem+json")))]
 async fn list_audit_entries(
     State(doors): State<Arc<Doors>>,
     caller: Caller,
@@ -91,7 +93,8 @@ async fn list_audit_entries(
         tenant: (!is_operator).then(|| caller.tenant().to_owned()),
         limit,
     };
-    let read = tokio::task::spawn_blocking(move || audit.read(&filter)).await;
+    let turn = audit.enter(caller.tenant()).await?;
+    let read = tokio::task::spawn_blocking(move || audit.read(&turn, &filter)).await;
     let read = read.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
     let items = read.map_err(|error| {
         let detail = format!("the audit log cannot be read: {error}");

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `produce` | enqueue; read and await a task by its id |
 //! | `work` | claim, report, send attachments |
-//! | `operate` | make, change, pause, purge, delete queues and schedules; cancel, requeue, delete tasks |
+//! | `operate` | make, change, pause, purge, delete queues and schedules; cancel, requeue, delete tasks, without their payloads |
 //! | `read` | look at queues, schedules and tasks; watch |
 //! | `write` | `produce`, `work` and `operate`, but for reading results |
 
 use std::sync::Arc;
 
 use egret_queue::model::TaskId;
-use egret_queue::{Detail, QueueError, QueueFilter, Queues};
+use egret_queue::{Detail, QueueError, QueueFilter, Queues, TaskView};
 
 use crate::access::Caller;
 use crate::problem::Problem;
@@ -58,6 +58,33 @@ pub(crate) async fn require_task(
         Ok(())
     } else {
         Err(QueueError::TaskNotFound { id: id.to_string() })
+    }
+}
+
+/// How much of a task of `queue` a caller is shown that has changed it: to operate a queue is not to read
+/// payloads and results.
+fn detail(caller: &Caller, queue: &str) -> Detail {
+    if reach(caller, RESULT).covers(queue) {
+        Detail::Whole
+    } else {
+        Detail::Brief
+    }
+}
+
+/// A task that a caller has changed, with as much of it as the caller may read.
+///
+/// # Errors
+/// [`QueueError::TaskNotFound`] when it has gone meanwhile.
+pub(crate) async fn changed_task(
+    queues: &Queues,
+    caller: &Caller,
+    id: TaskId,
+) -> Result<TaskView, QueueError> {
+    let tenant = caller.tenant();
+    let brief = queues.task(tenant, id, Detail::Brief).await?;
+    match detail(caller, &brief.queue) {
+        Detail::Whole => queues.task(tenant, id, Detail::Whole).await,
+        Detail::Brief => Ok(brief),
     }
 }
 

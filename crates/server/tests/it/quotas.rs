@@ -1,12 +1,13 @@
 //! No token and no client without one takes what others need.
 
 use egret_base::settings::{Size, Span};
+use prometheus_client::metrics::counter::Counter;
 use reqwest::{Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::house::{House, problem};
+use crate::house::{House, Site, problem};
 use crate::limits::Held;
 
 async fn raw(house: &House, request: &str) -> TcpStream {
@@ -168,5 +169,54 @@ async fn clients_with_a_token_find_a_connection_among_strangers() {
         assert_eq!(house.get("/v1/tokens").await.status(), StatusCode::OK);
     }
     drop(strangers);
+    house.close().await;
+}
+
+/// A page of metrics that no client reads is held in memory, for as many requests as may be at a time.
+#[tokio::test]
+async fn requests_for_the_metrics_have_a_bound_of_their_own() {
+    let held = Held::new();
+    let mut site = Site::new();
+    site.config.concurrency_max = 1;
+    let long = "x".repeat(16 << 20);
+    site.metrics.register(|registry| {
+        registry.register("egret_test_long", long, Counter::<u64>::default());
+    });
+    let routes = held.routes();
+    let house = site.open(|builder| builder.route(routes)).await;
+    let token = house.token(&["metrics:read"], None);
+    let head = format!("GET /metrics HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        unread.push(raw(&house, &head).await);
+    }
+    let scrape = |token: &str| {
+        house
+            .bare(Method::GET, "/metrics")
+            .bearer_auth(token)
+            .send()
+    };
+    let refused = loop {
+        let answer = scrape(&token).await.unwrap();
+        if answer.status() != StatusCode::OK {
+            break answer;
+        }
+    };
+    let refused = problem(refused, 429, "quota_exceeded").await;
+    let detail = refused["detail"].to_string();
+    assert!(
+        detail.contains("metrics_requests_per_token_max is 4"),
+        "{detail}"
+    );
+    // However busy the server is, others are answered.
+    let busy = tokio::spawn(house.request(Method::GET, "/v1/held").send());
+    held.until_entered().await;
+    let other = house.token(&["metrics:read"], None);
+    assert_eq!(scrape(&other).await.unwrap().status(), StatusCode::OK);
+    let alive = house.bare(Method::GET, "/healthz").bearer_auth(&token);
+    assert_eq!(alive.send().await.unwrap().status(), StatusCode::OK);
+    held.release();
+    assert_eq!(busy.await.unwrap().unwrap().status(), StatusCode::OK);
+    drop(unread);
     house.close().await;
 }

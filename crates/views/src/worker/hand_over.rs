@@ -22,6 +22,9 @@ use crate::store::follow::{self, Feeding, Next, Place};
 /// Change sets of a view that are handed over at a time.
 const BATCH: usize = 100;
 
+/// Bytes of them after which a batch ends, whatever `views.change_task_size_max` is.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
 /// Hands over what there is in a database, until everything stops.
 pub async fn serve(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
     let Some(tasks) = keeper.shared.tasks.clone() else {
@@ -77,7 +80,8 @@ async fn hand_over(
     let Some(feeding) = now.into_iter().find(|one| one.view == feeding.view) else {
         return Ok(false);
     };
-    let payloads = payloads(keeper, &feeding).await?;
+    let batch = next_batch(keeper, &feeding).await?;
+    let payloads = &batch.payloads;
     let prefix = format!("views/{}/{}", keeper.database, feeding.view);
     let keys: Vec<String> = payloads
         .iter()
@@ -107,7 +111,7 @@ async fn hand_over(
     }
     count(keeper, &outcomes);
     note(&subject(keeper, &feeding), &outcomes, refused);
-    Ok(is_all && payloads.len() == BATCH)
+    Ok(is_all && batch.may_have_more)
 }
 
 /// What a view is called where its queue refuses its changes.
@@ -144,16 +148,25 @@ fn count(keeper: &Keeper, outcomes: &[Result<TaskReceipt, TaskRefused>]) {
     }
 }
 
+/// Change sets that are handed over at a time.
+struct Batch {
+    /// Their sequences, with the payloads of their tasks.
+    payloads: Vec<(i64, String)>,
+    /// Whether the batch ended because it was full.
+    may_have_more: bool,
+}
+
 /// The next change sets of a view, as payloads.
-async fn payloads(keeper: &Keeper, feeding: &Feeding) -> Result<Vec<(i64, String)>, ViewsError> {
+async fn next_batch(keeper: &Keeper, feeding: &Feeding) -> Result<Batch, ViewsError> {
     let bytes_max = keeper.shared.config.change_task_size_max.bytes();
     let bytes_max = i64::try_from(bytes_max.max(1)).unwrap_or(i64::MAX);
     let mut place = Place {
         sequence: feeding.handed_over,
         rows: 0,
     };
-    let mut all = Vec::new();
-    while all.len() < BATCH {
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    let is_full = |sets: usize, bytes: usize| sets >= BATCH || bytes >= BATCH_BYTES_MAX;
+    while !is_full(all.len(), bytes) {
         let view = (feeding.view, feeding.name.as_str());
         let page = match keeper.next_change_of(view, place, bytes_max).await? {
             Next::Nothing | Next::Gone(None) => break,
@@ -162,9 +175,15 @@ async fn payloads(keeper: &Keeper, feeding: &Feeding) -> Result<Vec<(i64, String
             Next::Gone(Some(first)) => lost(first, place),
         };
         place.sequence = page.sequence;
-        all.push((page.sequence, payload(keeper, feeding, page, bytes_max)));
+        let sequence = page.sequence;
+        let payload = payload(keeper, feeding, page, bytes_max);
+        bytes += payload.len();
+        all.push((sequence, payload));
     }
-    Ok(all)
+    Ok(Batch {
+        may_have_more: is_full(all.len(), bytes),
+        payloads: all,
+    })
 }
 
 /// What stands for change sets that are not kept any more, up to the one before the first that is.

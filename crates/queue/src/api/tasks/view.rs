@@ -88,6 +88,28 @@ pub struct TaskView {
     pub unique_key: String,
 }
 
+impl TaskView {
+    /// Bytes of its texts: keys, tags, metadata, errors.
+    pub(super) fn carried_bytes(&self) -> usize {
+        let history = self.history.iter();
+        let history = history.map(|attempt| attempt.error.len() + attempt.worker.len());
+        let metadata = self.metadata.iter();
+        let metadata = metadata.map(|(name, value)| name.len() + value.len());
+        let texts = [
+            &self.ordering_key,
+            &self.error,
+            &self.traceparent,
+            &self.tracestate,
+            &self.callback_url,
+            &self.unique_key,
+        ];
+        history.sum::<usize>()
+            + metadata.sum::<usize>()
+            + self.tags.iter().map(String::len).sum::<usize>()
+            + texts.iter().map(|text| text.len()).sum::<usize>()
+    }
+}
+
 /// What the partition knows of a task, taken in its turn.
 pub(in crate::api) struct Sight {
     id: TaskId,

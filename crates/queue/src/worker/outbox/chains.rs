@@ -1,13 +1,13 @@
 //! Rows that are handed over as one: all become tasks, or none.
 
-use super::{is_for_good, task, unreadable};
+use super::{Measure, error_of, is_for_good, task, unreadable};
 use crate::api::Queues;
 use crate::api::chain::{ChainRefusal, ChainTask};
 use crate::api::produce::NewTask;
 use crate::api::sink::Enqueued;
 use crate::error::QueueError;
 use crate::model::TaskId;
-use crate::store::outbox::Found;
+use crate::store::outbox::{Defect, Found};
 
 /// Makes tasks of the rows of a chain; the answer is in their order. Where one is refused all are, either
 /// for good or for now.
@@ -29,9 +29,19 @@ pub(super) async fn hand_over(
 
 async fn make(queues: &Queues, rows: &[&Found]) -> Result<Vec<Enqueued>, ChainRefusal> {
     let config = queues.config();
+    let chain = Measure {
+        what: "the chain",
+        limit: "queue.chain_bytes_max",
+        max_bytes: config.chain_bytes_max.bytes(),
+    };
     let mut waits = Vec::with_capacity(rows.len());
     for (place, found) in rows.iter().enumerate() {
-        waits.push(waits_of(found, rows).map_err(|error| refused(place, error))?);
+        match &found.defect {
+            None => waits.push(waits_of(found, rows).map_err(|error| refused(place, error))?),
+            // No row of the chain is at fault more than another.
+            Some(defect @ Defect::TooLarge { .. }) => return Err(error_of(defect, &chain).into()),
+            Some(defect) => return Err(refused(place, error_of(defect, &chain))),
+        }
     }
     let mut tasks = Vec::with_capacity(rows.len());
     for (place, (found, (ids, links))) in rows.iter().zip(&waits).enumerate() {
@@ -58,9 +68,6 @@ fn refused(place: usize, error: QueueError) -> ChainRefusal {
 
 /// The tasks that a row waits for, and the places of rows.
 fn waits_of(found: &Found, rows: &[&Found]) -> Result<(Vec<TaskId>, Vec<usize>), QueueError> {
-    if let Some(reason) = &found.unreadable {
-        return Err(unreadable(reason));
-    }
     let (mut ids, mut links) = (Vec::new(), Vec::new());
     for name in &found.row.after {
         match rows.iter().position(|other| other.row.key == *name) {

@@ -17,6 +17,18 @@ const LEFT_ALONE: Policy = Policy {
     longest_wait: Duration::from_secs(10),
 };
 
+/// Queues held at a time that do not exist. Their names are made up by whoever writes rows, as many as there
+/// are rows, while existing ones are bounded by `queue.queues_max`.
+const MISSING_HELD_MAX: usize = 100;
+
+/// Whether a queue exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    Existing,
+    /// It could not be created on demand.
+    Missing,
+}
+
 /// See the module.
 pub(super) struct Holds {
     database: String,
@@ -27,6 +39,7 @@ struct Hold {
     until: Instant,
     refusals: u32,
     reason: String,
+    presence: Presence,
     waiting: Condition,
 }
 
@@ -62,29 +75,43 @@ impl Holds {
             .collect()
     }
 
-    /// A row was refused.
-    pub fn hold(&mut self, queue: &str, error: &QueueError) {
+    /// Holds a queue of which a row was refused. Returns whether it is held: not where too many are that do
+    /// not exist.
+    pub fn hold(&mut self, queue: &str, presence: Presence, error: &QueueError) -> bool {
+        let is_known = self.by_queue.contains_key(queue);
+        if !is_known && presence == Presence::Missing && self.missing() >= MISSING_HELD_MAX {
+            return false;
+        }
         let (now, subject) = (Instant::now(), format!("{}, queue {queue}", self.database));
         let known = self.by_queue.entry(queue.to_owned());
         let hold = match known {
             // The other rows of the same batch.
-            Entry::Occupied(known) if known.get().until > now => return,
+            Entry::Occupied(known) if known.get().until > now => return true,
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(Hold {
                 until: now,
                 refusals: 0,
                 reason: String::new(),
+                presence,
                 waiting: Condition::new("outbox_rows_waiting", subject.as_str()),
             }),
         };
         hold.refusals += 1;
         hold.until = now + LEFT_ALONE.wait(hold.refusals);
         hold.reason = error.to_string();
+        hold.presence = presence;
         // A queue that takes nothing in at present is no fault of the outbox.
         if hold.waiting.begin(error) {
             let condition = "outbox_rows_waiting";
             tracing::info!(condition, subject, %error, "rows of the outbox wait for their queue");
         }
+        true
+    }
+
+    fn missing(&self) -> usize {
+        let held = self.by_queue.values();
+        held.filter(|hold| hold.presence == Presence::Missing)
+            .count()
     }
 
     /// A row was taken.

@@ -121,6 +121,10 @@ struct ScheduledTask<'a> {
     /// The longest that an attempt may take, in milliseconds, where it is not as the queue says.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
+    /// Whether payload, tags and metadata are left out: a list has at most 8 MiB of them. The schedule by its name
+    /// has them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    omitted: bool,
     /// For people to find it by.
     tags: &'a [String],
     /// Names and values.
@@ -149,6 +153,7 @@ impl<'a> From<&'a ScheduleView> for Schedule<'a> {
             task: ScheduledTask {
                 payload,
                 payload_base64,
+                omitted: view.is_brief,
                 priority: view.priority,
                 ordering_key: text(&view.ordering_key),
                 max_attempts: view.options.max_attempts,
@@ -178,7 +183,8 @@ fn shown(view: &ScheduleView) -> Response {
 
 /// List the schedules
 ///
-/// Those of the caller's tenant whose queues the token may read, in order of names.
+/// Those of the caller's tenant whose queues the token may read, in order of names. Beyond 8 MiB of payloads, tags and
+/// metadata these are left out.
 #[utoipa::path(get, path = "/v1/schedules", operation_id = "listSchedules", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:read"])),
     responses((status = 200, description = "The schedules.", body = ScheduleList)))]

@@ -150,7 +150,8 @@ pub(super) async fn wait_task(
 
 /// Cancel a task
 ///
-/// One that has not ended. A worker that holds it is told.
+/// One that has not ended. A worker that holds it is told. The answer has payload and result only for a token that
+/// may read the task.
 #[utoipa::path(post, path = "/v1/tasks/{id}/cancel", operation_id = "cancelTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "Its id.")),
@@ -171,14 +172,15 @@ pub(super) async fn cancel_task(
     let id = queue::id(&id)?;
     rights::require_task(&queues, &caller, id, rights::OPERATE).await?;
     queues.cancel(caller.tenant(), id).await?;
-    let view = queues.task(caller.tenant(), id, Detail::Whole).await?;
+    let view = rights::changed_task(&queues, &caller, id).await?;
     Ok(shown(&view))
 }
 
 /// Put a task back
 ///
 /// A dead or cancelled one: it is ready at once, with its attempts at zero, and waits for no other task any
-/// longer. Tasks that were cancelled because it did not complete stay cancelled.
+/// longer. Tasks that were cancelled because it did not complete stay cancelled. The answer has payload and result
+/// only for a token that may read the task.
 #[utoipa::path(post, path = "/v1/tasks/{id}/requeue", operation_id = "requeueTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "Its id.")),
@@ -199,7 +201,7 @@ pub(super) async fn requeue_task(
     let id = queue::id(&id)?;
     rights::require_task(&queues, &caller, id, rights::OPERATE).await?;
     queues.requeue(caller.tenant(), id).await?;
-    let view = queues.task(caller.tenant(), id, Detail::Whole).await?;
+    let view = rights::changed_task(&queues, &caller, id).await?;
     Ok(shown(&view))
 }
 

@@ -194,3 +194,29 @@ async fn schedules_need_their_scopes_and_belong_to_a_tenant() {
     }
     rig.close().await;
 }
+
+#[tokio::test]
+async fn a_list_of_schedules_leaves_out_what_is_long() {
+    let rig = Rig::new().await;
+    rig.make("q").await;
+    let payload = "x".repeat(1_000_000);
+    for number in 0..10 {
+        let asked = json!({"cron": "@yearly", "queue": "q",
+            "task": {"payload": payload, "tags": ["t"]}});
+        rig.put(&format!("/v1/schedules/s{number}"), asked, 201)
+            .await;
+    }
+    let list = rig.get("/v1/schedules").await;
+    let items = list["items"].as_array().unwrap();
+    assert_eq!(items.len(), 10);
+    for (number, item) in items.iter().enumerate() {
+        let (task, is_whole) = (&item["task"], number < 8);
+        assert_eq!(item["name"], format!("s{number}"));
+        assert_eq!(task["payload"].is_string(), is_whole);
+        assert_eq!(task["omitted"] == true, !is_whole);
+    }
+    let alone = rig.get("/v1/schedules/s9").await;
+    assert_eq!(alone["task"]["payload"], payload);
+    assert_eq!(alone["task"]["tags"], json!(["t"]));
+    rig.close().await;
+}

@@ -271,6 +271,39 @@ async fn what_a_call_names_beside_its_path_is_compared() {
     rig.close().await;
 }
 
+/// To operate a queue is not to read what its tasks carry.
+#[tokio::test]
+async fn who_changes_a_task_sees_its_payload_only_with_the_right_to_read() {
+    let rig = Rig::new().await;
+    rig.make("own").await;
+    for (scopes, is_seen) in [
+        (vec!["queue/own:operate"], false),
+        (vec!["queue/own:write"], false),
+        (vec!["queue/own:operate", "queue/other:read"], false),
+        (vec!["queue/own:operate", "queue/own:read"], true),
+        (vec!["queue/own:operate", "queue:produce"], true),
+        (vec!["queue/own:*"], true),
+    ] {
+        let token = rig.token("default", &scopes);
+        let id = rig.enqueue("own", json!({"payload": "secret"})).await;
+        for (action, state) in [("cancel", "cancelled"), ("requeue", "ready")] {
+            let path = format!("/v1/tasks/{id}/{action}");
+            let (status, task) = ask(&rig, &token, Method::POST, &path, Value::Null).await;
+            assert_eq!((status, &task["state"]), (200, &json!(state)), "{task}");
+            let text = task.to_string();
+            assert_eq!(text.contains("secret"), is_seen, "{scopes:?}: {text}");
+        }
+        let mut client = rig.client_of(&token).await;
+        let request = || v1::TaskRequest { id: id.to_string() };
+        let cancelled = soon(client.cancel_task(request())).await.unwrap();
+        let requeued = soon(client.requeue_task(request())).await.unwrap();
+        for task in [cancelled.into_inner(), requeued.into_inner()] {
+            assert_eq!(!task.payload.is_empty(), is_seen, "{scopes:?}: {task:?}");
+        }
+    }
+    rig.close().await;
+}
+
 #[tokio::test]
 async fn grpc_compares_parts_alike() {
     let rig = Rig::new().await;

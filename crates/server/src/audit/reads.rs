@@ -1,0 +1,90 @@
+//! How many queries read the audit log at a time: each may read all of its files.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::error::RequestError;
+
+/// Queries that read at a time; the others wait for their turn.
+const READS_MAX: usize = 1;
+
+/// Queries of one tenant that read or wait for their turn.
+const READS_PER_TENANT_MAX: usize = 4;
+
+/// The queries that read or wait, by tenant.
+#[derive(Debug)]
+pub(super) struct AuditReads {
+    turns: Arc<Semaphore>,
+    by_tenant: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+impl AuditReads {
+    pub(super) fn new() -> Self {
+        Self {
+            turns: Arc::new(Semaphore::new(READS_MAX)),
+            by_tenant: Arc::default(),
+        }
+    }
+
+    /// Waits until a query of a tenant may read.
+    ///
+    /// # Errors
+    /// [`RequestError::QuotaExceeded`] when the tenant has as many queries as it may.
+    pub(super) async fn enter(&self, tenant: &str) -> Result<AuditTurn, RequestError> {
+        let place = self.take_place(tenant)?;
+        let turn = self.turns.clone().acquire_owned().await;
+        Ok(AuditTurn {
+            _turn: turn.expect("the semaphore is never closed"),
+            _place: place,
+        })
+    }
+
+    fn take_place(&self, tenant: &str) -> Result<Place, RequestError> {
+        let mut by_tenant = lock(&self.by_tenant);
+        let count = by_tenant.entry(tenant.to_owned()).or_default();
+        if *count >= READS_PER_TENANT_MAX {
+            return Err(RequestError::QuotaExceeded {
+                limit: "audit_queries_per_tenant_max",
+                max: READS_PER_TENANT_MAX as u64,
+            });
+        }
+        *count += 1;
+        Ok(Place {
+            tenant: tenant.to_owned(),
+            by_tenant: self.by_tenant.clone(),
+        })
+    }
+}
+
+/// The right to read, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct AuditTurn {
+    _turn: OwnedSemaphorePermit,
+    _place: Place,
+}
+
+/// One query among those of its tenant.
+#[derive(Debug)]
+struct Place {
+    tenant: String,
+    by_tenant: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut by_tenant = lock(&self.by_tenant);
+        if let Some(count) = by_tenant.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                by_tenant.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Each count is changed in one step, so a panic elsewhere leaves the map sound.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
