@@ -2,6 +2,7 @@
 
 use egret_base::settings::Size;
 use egret_base::{Coded, Kind, LimitExceeded};
+use egret_linux::directory::DepthExceeded;
 use egret_postgres::PostgresError;
 use egret_postgres::wire::WireError;
 use egret_state::StateError;
@@ -213,9 +214,15 @@ pub(crate) fn io(
     path: &std::path::Path,
 ) -> impl FnOnce(std::io::Error) -> BranchesError {
     let path = path.display().to_string();
-    move |source| BranchesError::Io {
-        doing,
-        path,
-        source,
+    move |source| match source.get_ref().and_then(|inner| inner.downcast_ref()) {
+        // The tree is at fault and not the file system.
+        Some(depth @ DepthExceeded { .. }) => BranchesError::Source {
+            reason: depth.to_string(),
+        },
+        None => BranchesError::Io {
+            doing,
+            path,
+            source,
+        },
     }
 }

@@ -38,6 +38,7 @@ pub fn find_unlogged_files(data: &Path) -> io::Result<Option<UnloggedFiles>> {
     let base = top.enter(OsStr::new("base"))?;
     let mut found = UnloggedFiles::new();
     for name in base.names()? {
+        let name = name?;
         let Some(database) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
@@ -65,6 +66,7 @@ fn is_shut_down(top: &Directory) -> io::Result<bool> {
 fn unlogged_files_in(database: &Directory) -> io::Result<Vec<u32>> {
     let mut files = Vec::new();
     for name in database.names()? {
+        let name = name?;
         let number = name.to_str().and_then(|name| name.strip_suffix("_init"));
         let Some(number) = number else {
             continue;

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use egret_linux::directory::{Directory, Kind};
+use egret_linux::directory::{DEPTH_MAX, DepthExceeded, Directory, Kind};
 use egret_postgres::PostgresError;
 use egret_postgres::cluster::{IDENT_MAP, SUPERUSER, ident_map, write_owned};
 use egret_postgres::error::server;
@@ -49,7 +49,7 @@ const EMPTIED: [&str; 8] = [
 /// [`BranchesError::Io`].
 pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError> {
     let top = Directory::open(data).map_err(io("open", data))?;
-    if let Some(link) = find_link(&top, Path::new("")).map_err(io("read", data))? {
+    if let Some(link) = find_link(&top, Path::new(""), 0).map_err(io("read", data))? {
         return Err(BranchesError::Source {
             reason: format!(
                 "{} is a link out of the data directory: a copy would share what it points to; move the files back",
@@ -75,14 +75,17 @@ pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError>
     Ok(())
 }
 
-/// The first symbolic link below a directory; `path` is how it is called.
-fn find_link(directory: &Directory, path: &Path) -> std::io::Result<Option<PathBuf>> {
+/// The first symbolic link below a directory; `path` is how it is called, `depth` how many are above
+/// it.
+fn find_link(directory: &Directory, path: &Path, depth: usize) -> std::io::Result<Option<PathBuf>> {
     for name in directory.names()? {
+        let name = name?;
         let path = path.join(&name);
         match directory.kind(&name)? {
             Kind::Link => return Ok(Some(path)),
+            Kind::Directory if depth == DEPTH_MAX => return Err(DepthExceeded { path }.into()),
             Kind::Directory => {
-                if let Some(link) = find_link(&directory.enter(&name)?, &path)? {
+                if let Some(link) = find_link(&directory.enter(&name)?, &path, depth + 1)? {
                     return Ok(Some(link));
                 }
             }

@@ -263,6 +263,7 @@ fn copy_log(from: &Path, to: &Path) -> std::io::Result<()> {
     let source = Directory::open(from)?.enter(log)?;
     let target = Directory::open(to)?.enter(log)?;
     for name in source.names()? {
+        let name = name?;
         // A segment's name is 24 hexadecimal digits; what else is there belongs to the server.
         if name.len() != 24 || source.kind(&name).ok() != Some(Kind::File) {
             continue;
