@@ -147,6 +147,26 @@ pub enum BranchesError {
         /// The limit in milliseconds.
         timeout_ms: u64,
     },
+    /// A server that runs code of a branch did not do in time what Egret asked of it.
+    #[error(
+        "the server of {subject} did not do within branches.server_timeout ({timeout_ms} ms) what Egret asked of it: look at the locks, views and settings that its user made in the branch"
+    )]
+    ServerTimeout {
+        /// The branch or template.
+        subject: String,
+        /// The limit in milliseconds.
+        timeout_ms: u64,
+    },
+    /// Such a server answered with more than Egret takes.
+    #[error(
+        "the server of {subject} answered with more than branches.server_answer_max ({max}): look at the views that its user made in schema pg_catalog"
+    )]
+    ServerAnswer {
+        /// The branch or template.
+        subject: String,
+        /// The limit.
+        max: Size,
+    },
     /// The registry failed.
     #[error(transparent)]
     State(#[from] StateError),
@@ -177,6 +197,8 @@ impl Coded for BranchesError {
             BranchesError::Postgres(error) => error.code(),
             BranchesError::Query(error) => error.code(),
             BranchesError::QueryTimeout { .. } => "query_timeout",
+            BranchesError::ServerTimeout { .. } => "branch_server_timeout",
+            BranchesError::ServerAnswer { .. } => "branch_server_answer",
             BranchesError::State(error) => error.code(),
             BranchesError::Stopping => "stopping",
         }
@@ -202,7 +224,10 @@ impl Coded for BranchesError {
             BranchesError::Io { .. } => Kind::Internal,
             BranchesError::Postgres(error) => error.kind(),
             BranchesError::Query(error) => error.kind(),
-            BranchesError::QueryTimeout { .. } => Kind::TimedOut,
+            BranchesError::QueryTimeout { .. } | BranchesError::ServerTimeout { .. } => {
+                Kind::TimedOut
+            }
+            BranchesError::ServerAnswer { .. } => Kind::Conflict,
             BranchesError::State(error) => error.kind(),
         }
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use egret_linux::directory::{DEPTH_MAX, DepthExceeded, Directory, Kind};
 use egret_postgres::PostgresError;
+use egret_postgres::bounded;
 use egret_postgres::cluster::{IDENT_MAP, SUPERUSER, ident_map, write_owned};
 use egret_postgres::error::server;
 use egret_postgres::listen::quote_literal;
@@ -114,12 +115,9 @@ fn empty(top: &Directory, path: &str) -> std::io::Result<()> {
 /// The server's.
 pub async fn roll_back_prepared(client: &Client) -> Result<(), PostgresError> {
     let sql = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
-    let rows = client
-        .query(sql, &[])
-        .await
-        .map_err(server("list the prepared transactions"))?;
-    for row in rows {
-        let gid: String = row.get(0);
+    let doing = "list the prepared transactions";
+    for row in bounded::query(client, doing, sql, &[]).await? {
+        let gid: String = bounded::value(&row, 0, doing)?;
         let command = format!("ROLLBACK PREPARED {}", quote_literal(&gid));
         client
             .batch_execute(&command)
