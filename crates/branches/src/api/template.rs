@@ -126,9 +126,16 @@ impl Inner {
         let _of_branch = slot.build.lock().await;
         let of_tenant = self.builds_of(&parent.tenant);
         let _of_tenant = of_tenant.acquire().await;
+        // What is being done to the branch comes first.
+        drop(slot.lock.lock().await);
         let parent = self.branchable(parent)?;
         let position = match slot.live() {
-            Some(_) => Some(self.checkpoint_branch(&parent).await?),
+            Some(_) => match self.checkpoint_branch(&parent).await {
+                Ok(position) => Some(position),
+                // It was suspended meanwhile, or its postmaster ended: the files are what there is.
+                Err(_) if slot.running().is_none() => None,
+                Err(error) => return Err(error),
+            },
             None => None,
         };
         let held = slot.lock.lock().await;
