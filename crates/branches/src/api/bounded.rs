@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use egret_base::condition::occur;
+use egret_base::condition;
 use egret_postgres::PostgresError;
 use egret_postgres::bounded::{self, ReceiveLimit};
 use egret_postgres::superuser::socket_connection;
@@ -55,7 +55,7 @@ impl Inner {
             Err(_) => timed_out(),
         };
         let message = "a server that runs code of a branch was given up";
-        occur("branches_server_given_up", subject, &error, message);
+        condition::occur("branches_server_given_up", subject, &error, message);
         Err(error)
     }
 
