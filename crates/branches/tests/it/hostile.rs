@@ -185,7 +185,7 @@ async fn directories_of_any_depth_in_a_branch_end_neither_egret_nor_its_work() {
         let egret = home.start().await;
         egret.make_app().await;
         let one = egret.branch("one").await;
-        nest_directories(&home, &one, 30_000);
+        nest_directories(&home, &one, 5_000);
         let mut request = NewBranch::named(name("two"));
         request.from = From::Branch(name("one"));
         let error = egret.branches.create(request).await.unwrap_err();
