@@ -68,6 +68,13 @@ egret_base::settings! {
         start_timeout: Span = Span::secs(60),
         /// How long a branch may take to stop cleanly.
         stop_timeout: Span = Span::secs(10),
+        /// How long Egret's own exchange with a branch's server may take, or with the one that a template
+        /// is built with: a user of the branch decides what its catalogue contains.
+        server_timeout: Span = Span::secs(300),
+        /// Largest amount of data that each session of such an exchange takes.
+        server_answer_max: Size = Size::mib(16),
+        /// Templates of one tenant's branches that are built at the same time; further ones wait.
+        tenant_builds_max: u32 = 4,
         /// Branches started at the same time when Egret starts; 0: twice the cores.
         start_concurrency: u32 = 0,
         /// Largest number of rows in the answer of a query through the API.
@@ -100,5 +107,15 @@ egret_base::settings! {
         /// By how much a branch's processes yield to the source and to Egret (nice(1), 0 to 19); those
         /// of preset `twin` do not.
         nice: u16 = 5,
+    }
+}
+
+impl BranchesConfig {
+    /// How many branches are started, or stopped, at the same time.
+    pub(crate) fn start_concurrency(&self) -> usize {
+        match self.start_concurrency {
+            0 => std::thread::available_parallelism().map_or(2, |cores| cores.get() * 2),
+            configured => configured as usize,
+        }
     }
 }

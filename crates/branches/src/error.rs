@@ -2,6 +2,7 @@
 
 use egret_base::settings::Size;
 use egret_base::{Coded, Kind, LimitExceeded};
+use egret_linux::directory::DepthExceeded;
 use egret_postgres::PostgresError;
 use egret_postgres::wire::WireError;
 use egret_state::StateError;
@@ -156,6 +157,26 @@ pub enum BranchesError {
         /// The limit in milliseconds.
         timeout_ms: u64,
     },
+    /// A server that runs code of a branch did not do in time what Egret asked of it.
+    #[error(
+        "the server of {subject} did not do within branches.server_timeout ({timeout_ms} ms) what Egret asked of it: look at the locks, views and settings that its user made in the branch"
+    )]
+    ServerTimeout {
+        /// The branch or template.
+        subject: String,
+        /// The limit in milliseconds.
+        timeout_ms: u64,
+    },
+    /// Such a server answered with more than Egret takes.
+    #[error(
+        "the server of {subject} answered with more than branches.server_answer_max ({max}): look at the views that its user made in schema pg_catalog"
+    )]
+    ServerAnswer {
+        /// The branch or template.
+        subject: String,
+        /// The limit.
+        max: Size,
+    },
     /// The registry failed.
     #[error(transparent)]
     State(#[from] StateError),
@@ -187,6 +208,8 @@ impl Coded for BranchesError {
             BranchesError::Postgres(error) => error.code(),
             BranchesError::Query(error) => error.code(),
             BranchesError::QueryTimeout { .. } => "query_timeout",
+            BranchesError::ServerTimeout { .. } => "branch_server_timeout",
+            BranchesError::ServerAnswer { .. } => "branch_server_answer",
             BranchesError::State(error) => error.code(),
             BranchesError::Stopping => "stopping",
         }
@@ -213,7 +236,10 @@ impl Coded for BranchesError {
             BranchesError::Io { .. } => Kind::Internal,
             BranchesError::Postgres(error) => error.kind(),
             BranchesError::Query(error) => error.kind(),
-            BranchesError::QueryTimeout { .. } => Kind::TimedOut,
+            BranchesError::QueryTimeout { .. } | BranchesError::ServerTimeout { .. } => {
+                Kind::TimedOut
+            }
+            BranchesError::ServerAnswer { .. } => Kind::Conflict,
             BranchesError::State(error) => error.kind(),
         }
     }
@@ -225,9 +251,15 @@ pub(crate) fn io(
     path: &std::path::Path,
 ) -> impl FnOnce(std::io::Error) -> BranchesError {
     let path = path.display().to_string();
-    move |source| BranchesError::Io {
-        doing,
-        path,
-        source,
+    move |source| match source.get_ref().and_then(|inner| inner.downcast_ref()) {
+        // The tree is at fault and not the file system.
+        Some(depth @ DepthExceeded { .. }) => BranchesError::Source {
+            reason: depth.to_string(),
+        },
+        None => BranchesError::Io {
+            doing,
+            path,
+            source,
+        },
     }
 }

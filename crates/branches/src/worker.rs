@@ -1,7 +1,8 @@
 //! The loops that drive the core with the store: start, ready, stop, and what is due.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
@@ -9,6 +10,7 @@ use egret_postgres::isolation::{Isolation, IsolationLimits};
 use egret_postgres::owner::Owner;
 use egret_postgres::postmaster::StopMode;
 use futures_util::{StreamExt, stream};
+use tokio::task::JoinHandle;
 
 use crate::api::{Branches, Inner, Started, lock};
 use crate::core::plan::{BranchFacts, Command, View, Why, plan};
@@ -22,6 +24,12 @@ use crate::store::volume::image;
 
 /// How often the plan is made when nobody asks for it.
 const PLAN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A command of the plan that is being carried out.
+struct CommandTask {
+    subject: String,
+    task: JoinHandle<()>,
+}
 
 impl Service for Branches {
     fn name(&self) -> &'static str {
@@ -118,10 +126,7 @@ impl Inner {
     }
 
     pub(crate) fn start_concurrency(&self) -> usize {
-        match self.config.start_concurrency {
-            0 => std::thread::available_parallelism().map_or(2, |cores| cores.get() * 2),
-            configured => configured as usize,
-        }
+        self.config.start_concurrency()
     }
 
     async fn bring_all_back(self: &Arc<Self>, branches: Vec<BranchId>) {
@@ -135,9 +140,10 @@ impl Inner {
     }
 
     async fn keep_planning(self: &Arc<Self>) {
+        let mut work = Vec::new();
         while !self.stopping.load(Ordering::Acquire) {
             let planning = &self.faults.planning;
-            match self.plan_once().await {
+            match self.plan_once(&mut work) {
                 Ok(()) => planning.recover("what is due is planned again"),
                 Err(error) => planning.fail(&error, "what is due could not be planned"),
             }
@@ -146,9 +152,22 @@ impl Inner {
                 () = tokio::time::sleep(PLAN_INTERVAL) => {}
             }
         }
+        let ending = async {
+            for CommandTask { task, .. } in work {
+                // A panic has been logged.
+                let _ = task.await;
+            }
+        };
+        if tokio::time::timeout(self.stop_patience(), ending)
+            .await
+            .is_err()
+        {
+            tracing::warn!("something due is still being done");
+        }
     }
 
-    async fn plan_once(self: &Arc<Self>) -> Result<(), BranchesError> {
+    /// Starts what is due, each command as a task: one that waits for a branch keeps no other.
+    fn plan_once(self: &Arc<Self>, work: &mut Vec<CommandTask>) -> Result<(), BranchesError> {
         let registry = &self.started()?.registry;
         let (branches, templates) = (registry.branches(), registry.templates());
         let space = self.mounted().space()?;
@@ -164,18 +183,26 @@ impl Inner {
         self.close_idle_sessions(&branches);
         let faults = &self.faults.commands;
         faults.retain(|subject| commands.iter().any(|it| format!("{it:?}") == subject));
-        stream::iter(commands)
-            .for_each_concurrent(self.start_concurrency(), async |command| {
-                let subject = format!("{command:?}");
-                match self.carry_out(&command).await {
-                    Ok(()) => faults.recover(&subject, "something due is done at last"),
+        work.retain(|command| !command.task.is_finished());
+        for command in commands {
+            let subject = format!("{command:?}");
+            if work.iter().any(|other| other.subject == subject) {
+                continue;
+            }
+            let (inner, task_subject) = (self.clone(), subject.clone());
+            let task = tokio::spawn(async move {
+                let faults = &inner.faults.commands;
+                match inner.carry_out(&command).await {
+                    Ok(()) => faults.recover(&task_subject, "something due is done at last"),
+                    Err(_) if inner.stopping.load(Ordering::Acquire) => {}
                     Err(error) => {
                         let message = "something due was not done and is tried again";
-                        faults.fail(&subject, &error, message);
+                        faults.fail(&task_subject, &error, message);
                     }
                 }
-            })
-            .await;
+            });
+            work.push(CommandTask { subject, task });
+        }
         Ok(())
     }
 
@@ -208,21 +235,17 @@ impl Inner {
             Command::Expire(id) => self.expire(*id).await?,
             Command::Suspend(id) => self.suspend_due(*id, Why::Idle).await?,
             Command::PurgeTemplate(id) => self.purge_template(*id).await?,
-            // A build takes its time, and what else is due must not wait for it.
             Command::RefreshTemplate => {
-                let inner = self.clone();
-                tokio::spawn(async move {
-                    let Ok(building) = inner.building.try_lock() else {
-                        return;
-                    };
-                    let fault = &inner.faults.template;
-                    match inner.build_from_head(&building).await {
-                        Ok(_) => fault.recover("the template is refreshed again"),
-                        Err(error) => {
-                            fault.fail(&error, "the template was not refreshed and is tried again");
-                        }
+                let Some(build) = self.try_begin_head_build() else {
+                    return Ok(());
+                };
+                let fault = &self.faults.template;
+                match self.build_from_head(&build).await {
+                    Ok(_) => fault.recover("the template is refreshed again"),
+                    Err(error) => {
+                        fault.fail(&error, "the template was not refreshed and is tried again");
                     }
-                });
+                }
             }
         }
         Ok(())
@@ -247,20 +270,36 @@ impl Inner {
         // From here on a postmaster that ends is no loss to the pool.
         self.pool.forget();
         // A build at work comes to its end, or notices that Egret is stopping.
-        let _building = self.building.lock().await;
+        let patience = self.stop_patience();
+        let builds = tokio::time::timeout(patience, self.builds.write()).await;
+        if builds.is_err() {
+            tracing::warn!("a template is still built; it is removed at the next start");
+        }
         let recorded = || started.registry.branches();
+        let left = Mutex::new(HashSet::new());
         stream::iter(&recorded())
             .for_each_concurrent(self.start_concurrency(), async |branch| {
-                if let Err(error) = self.put_to_sleep(branch).await {
-                    tracing::warn!(branch = %branch.name, %error, "a branch was not stopped cleanly");
+                match tokio::time::timeout(patience, self.put_to_sleep(branch)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        tracing::warn!(branch = %branch.name, %error, "a branch was not stopped cleanly");
+                    }
+                    Err(_) => {
+                        tracing::warn!(branch = %branch.name, "a branch was not stopped in time");
+                        lock(&left).insert(branch.id);
+                    }
                 }
             })
             .await;
+        let left = std::mem::take(&mut *lock(&left));
         if let Err(error) = self.flush_volume().await {
             tracing::warn!(%error, "the volume was not flushed");
             return;
         }
         for mut branch in recorded() {
+            if left.contains(&branch.id) {
+                continue;
+            }
             match branch.state {
                 BranchState::Running => branch.boot_id = None,
                 // What its sessions made it worth is gone with them.
@@ -272,6 +311,13 @@ impl Inner {
                 tracing::warn!(branch = %branch.name, %error, "a clean stop was not recorded");
             }
         }
+    }
+
+    /// How long each part of a stop waits for work under way: a server's start, and its end by each
+    /// of three signals and of what it leaves behind.
+    fn stop_patience(&self) -> Duration {
+        let (start, stop) = (self.config.start_timeout, self.config.stop_timeout);
+        start.duration() + stop.duration() * 4
     }
 
     async fn put_to_sleep(&self, branch: &Branch) -> Result<(), BranchesError> {

@@ -2,21 +2,42 @@
 //!
 //! Whoever owns a directory can replace what lies in it with a link at any moment. A path that is
 //! looked at and then used would lead root elsewhere; here every step starts from an open directory
-//! and names one entry of it, and no link is ever followed.
+//! and names one entry of it, and no link is ever followed. The owner also decides how deep the tree
+//! is and how many entries a directory has: names are read one at a time, and no more than
+//! [`DEPTH_MAX`] directories are open in a row.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
 
 /// An open directory.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
+}
+
+/// How many directories below the top one are entered one inside the other. PostgreSQL's own files
+/// lie at most three deep (`base/pgsql_tmp/<name>.fileset/`).
+pub const DEPTH_MAX: usize = 16;
+
+/// The error inside the [`io::Error`] of a tree that nests deeper than [`DEPTH_MAX`].
+#[derive(Debug, thiserror::Error)]
+#[error("directories nest deeper than {DEPTH_MAX}, which is more than PostgreSQL makes: remove `{}`", path.display())]
+pub struct DepthExceeded {
+    /// The first directory that is too deep.
+    pub path: PathBuf,
+}
+
+impl From<DepthExceeded> for io::Error {
+    fn from(error: DepthExceeded) -> Self {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
 }
 
 /// What an entry is.
@@ -89,20 +110,20 @@ impl Directory {
         self.enter(name)
     }
 
-    /// The names in it.
+    /// The names in it, read as they are asked for. One that comes or goes meanwhile may be missing.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn names(&self) -> io::Result<Vec<OsString>> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&self.fd)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.push(OsStr::from_bytes(name).to_owned());
+    pub fn names(&self) -> io::Result<impl Iterator<Item = io::Result<OsString>> + use<>> {
+        let name_of = |entry: rustix::io::Result<DirEntry>| match entry {
+            Ok(entry) => {
+                let name = entry.file_name().to_bytes();
+                let is_entry = name != b"." && name != b"..";
+                is_entry.then(|| Ok(OsStr::from_bytes(name).to_owned()))
             }
-        }
-        Ok(names)
+            Err(error) => Some(Err(error.into())),
+        };
+        Ok(Dir::read_from(&self.fd)?.filter_map(name_of))
     }
 
     /// What an entry is now; whoever may write here can change it in the next moment.
@@ -186,16 +207,12 @@ impl Directory {
         Ok(rustix::fs::renameat(&self.fd, name, &self.fd, new)?)
     }
 
-    /// Removes an entry, with all in it when it is a directory; a missing one is fine.
+    /// Removes an entry, with all in it when it is a directory, however deep; a missing one is fine.
     ///
     /// # Errors
     /// The kernel's.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
-        let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-        match self.remove_now(name) {
-            Err(error) if gone(&error) => Ok(()),
-            result => result,
-        }
+        if_present(self.remove_now(name))
     }
 
     fn remove_now(&self, name: &OsStr) -> io::Result<()> {
@@ -206,15 +223,65 @@ impl Directory {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Removes everything in the directory.
+    /// Removes everything in the directory, however deep.
     ///
     /// # Errors
     /// The kernel's.
     pub fn clear(&self) -> io::Result<()> {
-        for name in self.names()? {
-            self.remove(&name)?;
+        self.clear_below(self, 0, &mut 0)
+    }
+
+    /// What lies deeper than [`DEPTH_MAX`] below `top` is moved up into `top`, which is cleared until
+    /// it is empty: so no tree takes more than that many levels. `moved` numbers the new names.
+    fn clear_below(&self, top: &Directory, depth: usize, moved: &mut u64) -> io::Result<()> {
+        loop {
+            let mut is_empty = true;
+            for name in self.names()? {
+                is_empty = false;
+                if_present(self.remove_below(&name?, top, depth, moved))?;
+            }
+            // A pass may miss names while others are removed.
+            if is_empty {
+                return Ok(());
+            }
         }
-        Ok(())
+    }
+
+    fn remove_below(
+        &self,
+        name: &OsStr,
+        top: &Directory,
+        depth: usize,
+        moved: &mut u64,
+    ) -> io::Result<()> {
+        if self.kind(name)? != Kind::Directory {
+            return Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?);
+        }
+        if depth == DEPTH_MAX {
+            return top.move_here(self, name, moved);
+        }
+        self.enter(name)?.clear_below(top, depth + 1, moved)?;
+        Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Moves a directory out of `from` into this one, under the next number that is free.
+    fn move_here(&self, from: &Directory, name: &OsStr, moved: &mut u64) -> io::Result<()> {
+        loop {
+            let new = format!(".egret-moved-{moved}");
+            *moved += 1;
+            match rustix::fs::renameat(&from.fd, name, &self.fd, &new) {
+                Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+}
+
+/// A result without the error that there is nothing of that name.
+fn if_present(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
     }
 }
 

@@ -262,15 +262,28 @@ fn replace(path: &Path, text: &str, owner: Option<&Owner>) -> Result<(), Postgre
     fs::rename(&new, path).map_err(io("write", path))
 }
 
+/// Largest file of a data directory that is read into memory: `postmaster.pid` has some hundred
+/// bytes, a commented `postgresql.conf` some ten thousand.
+const OWN_FILE_BYTES_MAX: u64 = 256 << 10;
+
 /// Reads a file of a data directory without following a link or waiting for a pipe.
 pub(crate) fn read_own(path: &Path) -> Result<String, PostgresError> {
-    let mut file = fs::OpenOptions::new()
+    let file = fs::OpenOptions::new()
         .read(true)
         .custom_flags(NO_FOLLOW)
         .open(path)
         .map_err(io("read", path))?;
     let mut text = String::new();
-    file.read_to_string(&mut text).map_err(io("read", path))?;
+    file.take(OWN_FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(io("read", path))?;
+    if text.len() as u64 > OWN_FILE_BYTES_MAX {
+        let reason = format!("it is larger than {OWN_FILE_BYTES_MAX} bytes");
+        return Err(io("read", path)(std::io::Error::new(
+            std::io::ErrorKind::FileTooLarge,
+            reason,
+        )));
+    }
     Ok(text)
 }
 

@@ -154,6 +154,22 @@ pub enum PostgresError {
         /// The driver's error.
         source: tokio_postgres::Error,
     },
+    /// Nothing listens on a server's socket.
+    #[error("connect to {path}: {source}")]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// A server answered with something that is not taken.
+    #[error("{doing}: the server's answer is not taken: {reason}")]
+    Answer {
+        /// What was attempted.
+        doing: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The connection string cannot be understood.
     #[error("postgres.url is not a connection string: {reason}")]
     Url {
@@ -230,7 +246,9 @@ impl Coded for PostgresError {
             PostgresError::Server { source, .. } if is_unknown_database(source) => {
                 "postgres_database_not_found"
             }
-            PostgresError::Server { .. } => "postgres_error",
+            PostgresError::Server { .. }
+            | PostgresError::Unreachable { .. }
+            | PostgresError::Answer { .. } => "postgres_error",
             PostgresError::Url { .. } => "postgres_url",
             PostgresError::ManagedElsewhere { .. } => "managed_elsewhere",
             PostgresError::Migration(_) => "postgres_migration",
@@ -244,7 +262,10 @@ impl Coded for PostgresError {
 
     fn kind(&self) -> Kind {
         match self {
-            PostgresError::NotRunning { .. } | PostgresError::Pool { .. } => Kind::Unavailable,
+            PostgresError::NotRunning { .. }
+            | PostgresError::Pool { .. }
+            | PostgresError::Unreachable { .. } => Kind::Unavailable,
+            PostgresError::Answer { .. } => Kind::Conflict,
             PostgresError::NoUserLeft { .. } => Kind::LimitReached,
             PostgresError::StartTimeout { .. } => Kind::TimedOut,
             PostgresError::Server { source, .. } if crate::retry::is_transient(source) => {

@@ -4,6 +4,7 @@
 //! [`pool`], [`databases`], [`listen`], [`migrate`], [`installation`] and [`retry`] work on both. [`postmaster`] starts, adopts and
 //! stops single postmasters and is what branches are made of as well.
 
+pub mod bounded;
 pub mod cluster;
 pub mod config;
 pub mod databases;

@@ -86,6 +86,7 @@ fn round(base: &Path, since: SystemTime, over: &dyn Fn() -> bool) -> io::Result<
         return Ok(started);
     };
     for database in databases.names()? {
+        let database = database?;
         if !is_number(&database) {
             continue;
         }
@@ -96,6 +97,7 @@ fn round(base: &Path, since: SystemTime, over: &dyn Fn() -> bool) -> io::Result<
             if over() {
                 return Ok(started);
             }
+            let name = name?;
             if is_kept(&name) && unless_gone(start(&files, &name, since))? == Some(true) {
                 started += 1;
             }

@@ -252,6 +252,10 @@ impl Inner {
         else {
             return Ok(());
         };
+        let _turn = match why {
+            Why::Idle => Some(self.suspensions.acquire().await),
+            Why::NoRoom => None,
+        };
         tracing::info!(branch = %branch.name, ?why, "suspending");
         self.put_down(branch, &held).await?;
         Ok(())

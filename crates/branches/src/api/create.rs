@@ -226,8 +226,13 @@ impl Inner {
 
     /// Makes the role of a branch with fresh files a superuser.
     pub(crate) async fn grant_superuser(&self, branch: &Branch) -> Result<(), BranchesError> {
-        let (client, _) = self.enter(&self.paths.socket(branch.id)).await?;
-        Ok(prepare::grant_superuser(&client).await?)
+        let limit = self.receive_limit();
+        let exchange = async {
+            let (client, _) = self.enter(&self.paths.socket(branch.id), &limit).await?;
+            Ok(prepare::grant_superuser(&client).await?)
+        };
+        let subject = format!("branch {}", branch.id);
+        self.within_bounds(&subject, &limit, exchange).await
     }
 
     /// Refuses a superuser where the operating system would not bound what it does.
@@ -319,22 +324,21 @@ impl Inner {
                 Some(template) => Ok(Template::clone(&template)),
                 None => {
                     // Of several first requests one builds and the others use what it built.
-                    let building = self.building.lock().await;
+                    let build = self.begin_head_build().await;
                     match self.newest_template()? {
                         Some(template) => Ok(Template::clone(&template)),
-                        None => self.build_from_head(&building).await,
+                        None => self.build_from_head(&build).await,
                     }
                 }
             },
             From::Head => {
-                let building = self.building.lock().await;
-                self.build_from_head(&building).await
+                let build = self.begin_head_build().await;
+                self.build_from_head(&build).await
             }
             From::Template(id) => self.template(*id, &asked.tenant),
             From::Branch(name) => {
                 let parent = self.find(&asked.tenant, name)?;
-                let building = self.building.lock().await;
-                self.build_from_branch(&parent, &building).await
+                self.build_from_branch(&parent).await
             }
         }
     }

@@ -34,6 +34,7 @@ use faults::Faults;
 use pool::Pool;
 use resident::Resident;
 
+mod bounded;
 pub mod change;
 pub mod create;
 mod faults;
@@ -112,8 +113,14 @@ pub(crate) struct Inner {
     pub(crate) templates_gate: tokio::sync::RwLock<()>,
     /// Held while a reset gives a branch another parent.
     pub(crate) lineage: Mutex<()>,
-    /// One template is built at a time.
-    pub(crate) building: tokio::sync::Mutex<()>,
+    /// Held for reading while a template is built, for writing while none may be.
+    pub(crate) builds: tokio::sync::RwLock<()>,
+    /// One template of the source is built at a time.
+    pub(crate) head_build: tokio::sync::Mutex<()>,
+    /// What builds of templates of branches take one of, by tenant.
+    pub(crate) tenant_builds: Mutex<HashMap<String, Arc<Semaphore>>>,
+    /// One for each idle branch that is suspended at the same time.
+    pub(crate) suspensions: Semaphore,
     /// Held by whoever fills or empties the pools.
     pub(crate) filling: tokio::sync::Mutex<()>,
     /// One for each query through the API that may begin.
@@ -138,6 +145,8 @@ pub(crate) struct Started {
 pub(crate) struct Slot {
     /// Held by whoever changes the branch's files or postmaster.
     pub(crate) lock: tokio::sync::Mutex<()>,
+    /// Held while a template of the branch is built.
+    pub(crate) build: tokio::sync::Mutex<()>,
     live: Mutex<Option<Arc<Postmaster>>>,
     /// The postmaster of a tombstone, to be stopped when its files are deleted.
     pub(crate) doomed: Mutex<Option<Arc<Postmaster>>>,
@@ -159,6 +168,7 @@ impl Slot {
     fn new(now: Timestamp) -> Self {
         Self {
             lock: tokio::sync::Mutex::new(()),
+            build: tokio::sync::Mutex::new(()),
             live: Mutex::new(None),
             doomed: Mutex::new(None),
             residents: Mutex::default(),
@@ -226,7 +236,6 @@ impl Branches {
                     volume: options.mounted.root.clone(),
                     run: options.run_dir,
                 },
-                config: options.config,
                 machine_memory: tuning::this_machine(&options.data_dir).memory,
                 data_dir: options.data_dir,
                 mounted: RwLock::new(options.mounted),
@@ -242,9 +251,13 @@ impl Branches {
                 verifiers: Mutex::default(),
                 templates_gate: tokio::sync::RwLock::default(),
                 lineage: Mutex::default(),
-                building: tokio::sync::Mutex::default(),
+                builds: tokio::sync::RwLock::default(),
+                head_build: tokio::sync::Mutex::default(),
+                tenant_builds: Mutex::default(),
+                suspensions: Semaphore::new(options.config.start_concurrency()),
                 filling: tokio::sync::Mutex::default(),
                 turns: Semaphore::new(turns),
+                config: options.config,
                 due: Notify::new(),
                 faults: Faults::new(),
                 pool: Pool::default(),

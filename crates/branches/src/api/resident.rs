@@ -423,7 +423,8 @@ impl Inner {
         let asked = resident
             .session
             .query(CONNECTABLE_DATABASES, &[], ROWS_MAX, BYTES_MAX);
-        let answer = asked.await.ok()?;
+        let timeout = self.config.query_timeout.duration();
+        let answer = tokio::time::timeout(timeout, asked).await.ok()?.ok()?;
         self.keep_query_session(slot, resident).await;
         let names = answer.rows.into_iter();
         Some(names.filter_map(|row| row.into_iter().next()?).collect())

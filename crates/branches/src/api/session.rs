@@ -356,7 +356,14 @@ impl Inner {
         slot: &Slot,
         statement: &Statement<'_>,
     ) -> Result<Result<Answer, BranchesError>, WireError> {
-        let resident = self.query_session(id, slot, statement.database).await?;
+        let timeout = self.config.query_timeout;
+        let opening = self.query_session(id, slot, statement.database);
+        let Ok(resident) = tokio::time::timeout(timeout.duration(), opening).await else {
+            return Ok(Err(BranchesError::QueryTimeout {
+                timeout_ms: timeout.0,
+            }));
+        };
+        let resident = resident?;
         Ok(self.run_on(id, slot, statement, resident).await)
     }
 

@@ -1,20 +1,16 @@
 //! Building a template: snapshot, neutralise, recover, prepare, stop, seal.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use egret_base::Limit;
-use egret_postgres::PostgresError;
+use egret_postgres::bounded::{self, ReceiveLimit};
 use egret_postgres::cluster::private_directory;
 use egret_postgres::pool;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
-use egret_postgres::superuser::socket_connection;
-use tokio::sync::MutexGuard;
-use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
+use tokio::sync::{MutexGuard, RwLockReadGuard, Semaphore};
 
 use super::postmaster::SOCKET_PORT;
-use super::{Branches, Inner, SOURCE, Stopwatch};
+use super::{Branches, Inner, SOURCE, Stopwatch, lock};
 use crate::core::preset;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchState, Preset, Template, TemplateId, TemplateState};
@@ -23,8 +19,11 @@ use crate::store::loss::{self, LossReport};
 use crate::store::prepare;
 use crate::store::source::{self, Admission, SourceFacts, blocking};
 
-/// Proof that the caller is the one builder.
-pub(crate) type Building<'a> = MutexGuard<'a, ()>;
+/// Proof that the caller is the one builder of a template of the source.
+pub(crate) struct HeadBuild<'a> {
+    _any: RwLockReadGuard<'a, ()>,
+    _head: MutexGuard<'a, ()>,
+}
 
 impl Branches {
     /// Builds a fresh template from the source's head.
@@ -34,8 +33,8 @@ impl Branches {
     pub async fn refresh_template(&self) -> Result<Template, BranchesError> {
         let inner = self.inner.clone();
         tokio::spawn(async move {
-            let building = inner.building.lock().await;
-            inner.build_from_head(&building).await
+            let build = inner.begin_head_build().await;
+            inner.build_from_head(&build).await
         })
         .await
         .map_err(|_| BranchesError::Stopping)?
@@ -43,10 +42,52 @@ impl Branches {
 }
 
 impl Inner {
+    /// Waits until no other template of the source is built.
+    pub(crate) async fn begin_head_build(&self) -> HeadBuild<'_> {
+        HeadBuild {
+            _any: self.builds.read().await,
+            _head: self.head_build.lock().await,
+        }
+    }
+
+    /// The same where nothing is to be waited for.
+    pub(crate) fn try_begin_head_build(&self) -> Option<HeadBuild<'_>> {
+        Some(HeadBuild {
+            _any: self.builds.try_read().ok()?,
+            _head: self.head_build.try_lock().ok()?,
+        })
+    }
+
+    /// What one tenant's builds take one of each.
+    fn builds_of(&self, tenant: &str) -> Arc<Semaphore> {
+        let most = self.config.tenant_builds_max.max(1) as usize;
+        lock(&self.tenant_builds)
+            .entry(tenant.to_owned())
+            .or_insert_with(|| Arc::new(Semaphore::new(most)))
+            .clone()
+    }
+
+    /// The branch as it is now, where it can be branched.
+    fn branchable(&self, branch: &Branch) -> Result<Branch, BranchesError> {
+        let found = self.started()?.registry.branch(branch.id);
+        let found = found.filter(|found| found.state != BranchState::Destroying);
+        let found = found.ok_or_else(|| BranchesError::NotFound {
+            name: branch.name.to_string(),
+        })?;
+        if !matches!(found.state, BranchState::Running | BranchState::Suspended) {
+            return Err(BranchesError::WrongState {
+                name: found.name.to_string(),
+                state: found.state.as_str(),
+                hint: "only a running or suspended branch can be branched".to_owned(),
+            });
+        }
+        Ok(found)
+    }
+
     /// Builds a template from the source as it is now.
     pub(crate) async fn build_from_head(
         self: &Arc<Self>,
-        _: &Building<'_>,
+        _: &HeadBuild<'_>,
     ) -> Result<Template, BranchesError> {
         let mut watch = Stopwatch::start();
         let client = pool::connect(&self.source.connection("postgres", "branches")).await?;
@@ -72,24 +113,41 @@ impl Inner {
 
     /// Builds a template from a branch as it is now, its running processes frozen for the moment of
     /// the snapshot: a running `fsync=off` server has no order of writes that a snapshot could keep.
+    ///
+    /// Builds of one branch follow one another, and so do those of a tenant beyond a number: a server
+    /// that does not answer keeps no other tenant, and none who needs the branch's slot.
     pub(crate) async fn build_from_branch(
         self: &Arc<Self>,
         parent: &Branch,
-        _: &Building<'_>,
     ) -> Result<Template, BranchesError> {
         let mut watch = Stopwatch::start();
+        let _any = self.builds.read().await;
         let slot = self.slot(parent.id);
+        let _of_branch = slot.build.lock().await;
+        let of_tenant = self.builds_of(&parent.tenant);
+        let _of_tenant = of_tenant.acquire().await;
+        // What is being done to the branch comes first.
+        drop(slot.lock.lock().await);
+        let parent = self.branchable(parent)?;
+        let position = match slot.live() {
+            Some(_) => match self.checkpoint_branch(&parent).await {
+                Ok(position) => Some(position),
+                // It was suspended meanwhile, or its postmaster ended: the files are what there is.
+                Err(_) if slot.running().is_none() => None,
+                Err(error) => return Err(error),
+            },
+            None => None,
+        };
         let held = slot.lock.lock().await;
-        let parent = self.find(&parent.tenant, &parent.name)?;
-        if !matches!(parent.state, BranchState::Running | BranchState::Suspended) {
-            return Err(BranchesError::WrongState {
-                name: parent.name.to_string(),
-                state: parent.state.as_str(),
-                hint: "only a running or suspended branch can be branched".to_owned(),
-            });
-        }
+        let parent = self.branchable(&parent)?;
         let live = slot.live();
-        let (facts, lsn) = self.examine_branch(&parent, live.is_some()).await?;
+        if live.is_none() {
+            // Its postmaster may just have died and left a backend at work.
+            end_orphans(&self.paths.branch(parent.id)).await;
+        }
+        let origin = self.template_of(&parent)?;
+        let lsn = position.unwrap_or_else(|| origin.lsn.clone());
+        let facts = facts_of_branch(&parent, origin);
         watch.phase("checkpoint");
         let mut template = self.announce(&facts, Some(&parent)).await?;
         template.lsn = lsn;
@@ -119,30 +177,16 @@ impl Inner {
         self.settle(template, result).await
     }
 
-    /// What a copy of a branch needs to know, and where its log stands; a running one is
-    /// checkpointed, so that there is little to recover.
-    async fn examine_branch(
-        &self,
-        branch: &Branch,
-        runs: bool,
-    ) -> Result<(SourceFacts, String), BranchesError> {
-        let origin = self.template_of(branch)?;
-        let lsn = if runs {
-            let (client, _) = self.enter(&self.paths.socket(branch.id)).await?;
+    /// Checkpoints a running branch, so that there is little to recover; returns where its log stands.
+    async fn checkpoint_branch(&self, branch: &Branch) -> Result<String, BranchesError> {
+        let limit = self.receive_limit();
+        let exchange = async {
+            let (client, _) = self.enter(&self.paths.socket(branch.id), &limit).await?;
             source::checkpoint(&client).await?;
-            source::wal_position(&client).await?
-        } else {
-            // Its postmaster may just have died and left a backend at work.
-            end_orphans(&self.paths.branch(branch.id)).await;
-            origin.lsn
+            Ok(source::wal_position(&client).await?)
         };
-        let prepared = branch.settings.get("max_prepared_transactions").cloned();
-        let facts = SourceFacts {
-            identity: origin.source,
-            preload_libraries: origin.preload_libraries,
-            max_prepared_transactions: prepared.unwrap_or_else(|| "0".to_owned()),
-        };
-        Ok((facts, lsn))
+        let subject = format!("branch {}", branch.id);
+        self.within_bounds(&subject, &limit, exchange).await
     }
 
     /// Refuses when there are as many templates as there may be. Each branch of a branch needs one,
@@ -213,8 +257,12 @@ impl Inner {
         let prepared = self.prepare(template, report.as_mut()).await;
         watch.phase("prepare");
         // Fast and not immediate: the shutdown checkpoint is what branches start from.
+        let mode = match &prepared {
+            Ok(()) => StopMode::Fast,
+            Err(_) => StopMode::Immediate,
+        };
         postmaster
-            .stop(StopMode::Fast, self.config.stop_timeout.duration())
+            .stop(mode, self.config.stop_timeout.duration())
             .await;
         remove_directory(&self.paths.builder_socket(template.id))?;
         prepared?;
@@ -271,46 +319,36 @@ impl Inner {
             nice: 0,
         })
         .await?;
-        let ready = postmaster
-            .ready(self.config.start_timeout.duration(), &log_file)
-            .await;
-        if let Err(error) = ready {
+        let starting = postmaster.ready(self.config.start_timeout.duration(), &log_file);
+        if let Err(error) = self.unless_ending(starting).await {
             postmaster
                 .stop(StopMode::Immediate, self.config.stop_timeout.duration())
                 .await;
-            return Err(error.into());
+            return Err(error);
         }
         Ok(postmaster)
-    }
-
-    /// A session as superuser in a database of a copy that is always there, and how it was
-    /// connected: in `postgres`, or in `template1` where a user has dropped that.
-    pub(crate) async fn enter(
-        &self,
-        socket_dir: &Path,
-    ) -> Result<(Client, tokio_postgres::Config), BranchesError> {
-        let major = self.started()?.binaries.major;
-        let mut connection =
-            socket_connection(socket_dir, SOCKET_PORT, major, "postgres", "branches");
-        match pool::connect(&connection).await {
-            Err(PostgresError::Server { source, .. })
-                if source.code() == Some(&SqlState::UNDEFINED_DATABASE) =>
-            {
-                connection.dbname("template1");
-                Ok((pool::connect(&connection).await?, connection))
-            }
-            connected => Ok((connected?, connection)),
-        }
     }
 
     /// Roles and databases; a copy of a branch has both already. Names in `report` what is lost in each database.
     async fn prepare(
         &self,
         template: &Template,
+        report: Option<&mut LossReport>,
+    ) -> Result<(), BranchesError> {
+        let limit = self.receive_limit();
+        let preparing = self.prepare_databases(template, report, &limit);
+        let subject = format!("template {}", template.id);
+        self.within_bounds(&subject, &limit, preparing).await
+    }
+
+    async fn prepare_databases(
+        &self,
+        template: &Template,
         mut report: Option<&mut LossReport>,
+        limit: &Arc<ReceiveLimit>,
     ) -> Result<(), BranchesError> {
         let socket_dir = self.paths.builder_socket(template.id);
-        let (client, connection) = self.enter(&socket_dir).await?;
+        let (client, connection) = self.enter(&socket_dir, limit).await?;
         let databases = source::all_databases(&client).await?;
         if template.origin_branch.is_none() {
             prepare::roles(&client).await?;
@@ -321,7 +359,7 @@ impl Inner {
             }
             let mut to_database = connection.clone();
             to_database.dbname(&database);
-            let inside = pool::connect(&to_database).await?;
+            let inside = bounded::connect(&to_database, limit).await?;
             if template.origin_branch.is_none() {
                 prepare::database(&inside).await?;
             } else {
@@ -392,5 +430,15 @@ impl Inner {
         registry.put_template(&template)?;
         drop(gate);
         self.remove_template(id).await
+    }
+}
+
+/// What a copy of a branch needs to know.
+fn facts_of_branch(branch: &Branch, origin: Template) -> SourceFacts {
+    let prepared = branch.settings.get("max_prepared_transactions").cloned();
+    SourceFacts {
+        identity: origin.source,
+        preload_libraries: origin.preload_libraries,
+        max_prepared_transactions: prepared.unwrap_or_else(|| "0".to_owned()),
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use egret_base::{Coded, Timestamp};
-use egret_postgres::databases;
 use serde::Serialize;
 
 use super::{Branches, Inner};
@@ -14,7 +13,7 @@ use crate::model::{
     Branch, BranchId, BranchName, BranchState, Loss, Phase, Receipt, Template, TemplateId,
     TemplateState,
 };
-use crate::store::source::blocking;
+use crate::store::source::{self, blocking};
 
 /// A branch as it is shown.
 #[derive(Clone, Debug, Serialize)]
@@ -322,8 +321,13 @@ fn age_ms(now: Timestamp, then: Timestamp) -> u64 {
 impl Inner {
     /// Names of the databases of a branch that runs.
     pub(crate) async fn databases_of(&self, id: BranchId) -> Result<Vec<String>, BranchesError> {
-        let (client, _) = self.enter(&self.paths.socket(id)).await?;
-        Ok(databases::list(&client).await?)
+        let limit = self.receive_limit();
+        let exchange = async {
+            let (client, _) = self.enter(&self.paths.socket(id), &limit).await?;
+            Ok(source::connectable_databases(&client).await?)
+        };
+        let subject = format!("branch {id}");
+        self.within_bounds(&subject, &limit, exchange).await
     }
 
     /// Bytes of a branch that are its own; nothing while its files come or go.

@@ -22,7 +22,7 @@ impl Branches {
         let inner = &self.inner;
         let registry = &inner.started()?.registry;
         let _filling = inner.filling.lock().await;
-        let _building = inner.building.lock().await;
+        let _building = inner.builds.write().await;
         let _gate = inner.templates_gate.write().await;
         let refuse = |reason: &str| {
             Err(BranchesError::Volume {

@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::core::reconcile::Disk;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, Template, TemplateId};
+use crate::store::volume::remove_tree;
 
 /// The paths of one Egret.
 #[derive(Clone, Debug)]
@@ -109,17 +110,12 @@ pub fn remove_file(path: &Path) -> Result<(), BranchesError> {
     }
 }
 
-/// Removes a directory with everything in it, if it is there.
+/// Removes a directory with everything in it, if it is there. What is in it may be a branch's.
 ///
 /// # Errors
 /// [`BranchesError::Io`].
 pub fn remove_directory(path: &Path) -> Result<(), BranchesError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(io("remove", path)(error))
-        }
-        _ => Ok(()),
-    }
+    remove_tree(path).map_err(io("remove", path))
 }
 
 /// Looks at everything there is.

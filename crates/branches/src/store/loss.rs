@@ -9,6 +9,7 @@ use std::path::Path;
 
 use egret_linux::directory::{Directory, Kind, kind_of};
 use egret_postgres::PostgresError;
+use egret_postgres::bounded;
 use egret_postgres::error::server;
 use tokio_postgres::{Client, Row};
 
@@ -38,6 +39,7 @@ pub fn find_unlogged_files(data: &Path) -> io::Result<Option<UnloggedFiles>> {
     let base = top.enter(OsStr::new("base"))?;
     let mut found = UnloggedFiles::new();
     for name in base.names()? {
+        let name = name?;
         let Some(database) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
@@ -65,6 +67,7 @@ fn is_shut_down(top: &Directory) -> io::Result<bool> {
 fn unlogged_files_in(database: &Directory) -> io::Result<Vec<u32>> {
     let mut files = Vec::new();
     for name in database.names()? {
+        let name = name?;
         let number = name.to_str().and_then(|name| name.strip_suffix("_init"));
         let Some(number) = number else {
             continue;
@@ -115,21 +118,21 @@ impl LossReport {
             .query_one(sql, &[])
             .await
             .map_err(server("read the database's oid"))?;
-        let Some(files) = self.files.remove(&row.get::<_, u32>(0)) else {
+        let oid: u32 = bounded::value(&row, 0, "read the database's oid")?;
+        let Some(files) = self.files.remove(&oid) else {
             return Ok(());
         };
-        let rows = client
-            .query(
-                include_str!("sql/unlogged_relations.sql"),
-                &[&files, &(LOSS_NAMES_MAX as i64)],
-            )
-            .await
-            .map_err(server("name the unlogged relations"))?;
+        let doing = "name the unlogged relations";
+        let names_max = LOSS_NAMES_MAX as i64;
+        let sql = include_str!("sql/unlogged_relations.sql");
+        let rows = bounded::query(client, doing, sql, &[&files, &names_max]).await?;
         let Some(first) = rows.first() else {
             return Ok(());
         };
-        let total = u64::try_from(first.get::<_, i64>("total")).unwrap_or_default();
-        self.relations.total = self.relations.total.map(|before| before + total);
+        let total: i64 = first.try_get("total").map_err(server(doing))?;
+        let total = u64::try_from(total).unwrap_or_default();
+        let sum = |before: u64| before.saturating_add(total);
+        self.relations.total = self.relations.total.map(sum);
         let room = LOSS_NAMES_MAX - self.relations.names.len();
         // In a database without an encoding a name may be any bytes.
         let name = |row: &Row| {

@@ -4,8 +4,9 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use egret_linux::directory::{Directory, Kind};
+use egret_linux::directory::{DEPTH_MAX, DepthExceeded, Directory, Kind};
 use egret_postgres::PostgresError;
+use egret_postgres::bounded;
 use egret_postgres::cluster::{IDENT_MAP, SUPERUSER, ident_map, write_owned};
 use egret_postgres::error::server;
 use egret_postgres::listen::quote_literal;
@@ -49,7 +50,7 @@ const EMPTIED: [&str; 8] = [
 /// [`BranchesError::Io`].
 pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError> {
     let top = Directory::open(data).map_err(io("open", data))?;
-    if let Some(link) = find_link(&top, Path::new("")).map_err(io("read", data))? {
+    if let Some(link) = find_link(&top, Path::new(""), 0).map_err(io("read", data))? {
         return Err(BranchesError::Source {
             reason: format!(
                 "{} is a link out of the data directory: a copy would share what it points to; move the files back",
@@ -75,14 +76,17 @@ pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError>
     Ok(())
 }
 
-/// The first symbolic link below a directory; `path` is how it is called.
-fn find_link(directory: &Directory, path: &Path) -> std::io::Result<Option<PathBuf>> {
+/// The first symbolic link below a directory; `path` is how it is called, `depth` how many are above
+/// it.
+fn find_link(directory: &Directory, path: &Path, depth: usize) -> std::io::Result<Option<PathBuf>> {
     for name in directory.names()? {
+        let name = name?;
         let path = path.join(&name);
         match directory.kind(&name)? {
             Kind::Link => return Ok(Some(path)),
+            Kind::Directory if depth == DEPTH_MAX => return Err(DepthExceeded { path }.into()),
             Kind::Directory => {
-                if let Some(link) = find_link(&directory.enter(&name)?, &path)? {
+                if let Some(link) = find_link(&directory.enter(&name)?, &path, depth + 1)? {
                     return Ok(Some(link));
                 }
             }
@@ -111,12 +115,9 @@ fn empty(top: &Directory, path: &str) -> std::io::Result<()> {
 /// The server's.
 pub async fn roll_back_prepared(client: &Client) -> Result<(), PostgresError> {
     let sql = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
-    let rows = client
-        .query(sql, &[])
-        .await
-        .map_err(server("list the prepared transactions"))?;
-    for row in rows {
-        let gid: String = row.get(0);
+    let doing = "list the prepared transactions";
+    for row in bounded::query(client, doing, sql, &[]).await? {
+        let gid: String = bounded::value(&row, 0, doing)?;
         let command = format!("ROLLBACK PREPARED {}", quote_literal(&gid));
         client
             .batch_execute(&command)

@@ -6,17 +6,21 @@ use std::sync::Arc;
 
 use egret_base::Timestamp;
 use egret_linux::directory::{Directory, Kind};
+use egret_postgres::bounded;
 use egret_postgres::cluster::write_owned;
+use egret_postgres::databases::CONNECTABLE_DATABASES;
 use egret_postgres::error::server;
 use egret_postgres::listen::quote_identifier;
 use egret_postgres::owner::Owner;
 use egret_postgres::{PostgresError, pidfile};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 
 use super::volume::Volume;
 use super::volume::tree::Tree;
 use crate::error::{BranchesError, io};
 use crate::model::{RolePassword, SourceIdentity};
+
+const LIST_DATABASES: &str = "list the databases";
 
 /// How many passwords of roles a branch may have.
 const ROLE_PASSWORDS_MAX: usize = 10_000;
@@ -114,11 +118,12 @@ pub async fn checkpoint(client: &Client) -> Result<(), PostgresError> {
 /// # Errors
 /// The server's.
 pub async fn wal_position(client: &Client) -> Result<String, PostgresError> {
+    let doing = "read the WAL position";
     let row = client
         .query_one("SELECT pg_current_wal_insert_lsn()::text", &[])
         .await
-        .map_err(server("read the WAL position"))?;
-    Ok(row.get(0))
+        .map_err(server(doing))?;
+    bounded::value(&row, 0, doing)
 }
 
 /// The passwords of the roles that may log in, of those that are SCRAM verifiers.
@@ -158,11 +163,22 @@ pub async fn role_passwords(client: &Client) -> Result<Vec<RolePassword>, Branch
 /// The server's.
 pub async fn all_databases(client: &Client) -> Result<Vec<(String, bool)>, PostgresError> {
     let sql = "SELECT datname::text, datallowconn FROM pg_database WHERE datname <> 'template0' ORDER BY 1";
-    let rows = client
-        .query(sql, &[])
-        .await
-        .map_err(server("list the databases"))?;
-    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    let rows = bounded::query(client, LIST_DATABASES, sql, &[]).await?;
+    let database = |row: &Row| {
+        let name = bounded::value(row, 0, LIST_DATABASES)?;
+        Ok((name, bounded::value(row, 1, LIST_DATABASES)?))
+    };
+    rows.iter().map(database).collect()
+}
+
+/// The databases of a copy that can be connected to, templates left out.
+///
+/// # Errors
+/// The server's.
+pub async fn connectable_databases(client: &Client) -> Result<Vec<String>, PostgresError> {
+    let rows = bounded::query(client, LIST_DATABASES, CONNECTABLE_DATABASES, &[]).await?;
+    let name = |row: &Row| bounded::value(row, 0, LIST_DATABASES);
+    rows.iter().map(name).collect()
 }
 
 /// Lets sessions into a database, or keeps them out.
@@ -263,6 +279,7 @@ fn copy_log(from: &Path, to: &Path) -> std::io::Result<()> {
     let source = Directory::open(from)?.enter(log)?;
     let target = Directory::open(to)?.enter(log)?;
     for name in source.names()? {
+        let name = name?;
         // A segment's name is 24 hexadecimal digits; what else is there belongs to the server.
         if name.len() != 24 || source.kind(&name).ok() != Some(Kind::File) {
             continue;

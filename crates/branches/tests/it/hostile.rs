@@ -3,7 +3,8 @@
 
 use egret_base::Coded;
 use egret_branches::Children;
-use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
+use egret_branches::model::{Branch, DEFAULT_TENANT, From, NewBranch};
+use egret_linux::directory::Directory;
 
 use crate::home::{Egret, Home, name};
 
@@ -207,4 +208,44 @@ async fn a_proof_runs_no_code_of_those_who_own_tables_of_the_source() {
     let row = source.query_one(sql, &[]).await.unwrap();
     assert!(row.get::<_, bool>(0));
     egret.stop().await;
+
+/// Makes directories one inside the other in the data directory of a branch, as code of its
+/// superuser can.
+fn nest_directories(home: &Home, branch: &Branch, depth: usize) {
+    let data = home.directory.join("volume/branches").join(branch.id.hex());
+    let mut deepest = Directory::open(&data).unwrap();
+    let owner = deepest.rights().unwrap();
+    for _ in 0..depth {
+        deepest = deepest.make("d".as_ref()).unwrap();
+        deepest.give(owner).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_of_any_depth_in_a_branch_end_neither_egret_nor_its_work() {
+    for volume in ["auto", "copy"] {
+        let mut home = Home::new(&format!("deep-{volume}"));
+        home.config.volume = volume.to_owned();
+        let egret = home.start().await;
+        egret.make_app().await;
+        let one = egret.branch("one").await;
+        nest_directories(&home, &one, 5_000);
+        let mut request = NewBranch::named(name("two"));
+        request.from = From::Branch(name("one"));
+        let error = egret.branches.create(request).await.unwrap_err();
+        assert_eq!(error.code(), "source_unusable", "{error}");
+        assert!(error.to_string().contains("nest deeper than 16"), "{error}");
+        let listed = egret.branches.list(DEFAULT_TENANT, |_| true).await.unwrap();
+        assert_eq!(listed.len(), 1);
+        egret.destroy("one").await;
+        egret.assert_consistent().await;
+        assert!(
+            !home
+                .directory
+                .join("volume/branches")
+                .join(one.id.hex())
+                .exists()
+        );
+        egret.stop().await;
+    }
 }

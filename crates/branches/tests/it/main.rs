@@ -13,4 +13,5 @@ mod pool;
 mod pool_faults;
 mod resident;
 mod rights;
+mod unanswered;
 mod volumes;

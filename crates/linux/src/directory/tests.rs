@@ -16,6 +16,10 @@ fn two() -> (tempfile::TempDir, Directory) {
     (both, here)
 }
 
+fn names(directory: &Directory) -> Vec<OsString> {
+    directory.names().unwrap().map(Result::unwrap).collect()
+}
+
 fn kept(both: &tempfile::TempDir) -> String {
     std::fs::read_to_string(both.path().join("elsewhere/kept")).unwrap()
 }
@@ -35,7 +39,7 @@ fn links_are_not_entered_read_or_written_through() {
     here.read(name("file")).unwrap_err();
     here.write_new(name("missing")).unwrap_err();
     here.clear().unwrap();
-    assert_eq!(here.names().unwrap(), Vec::<OsString>::new());
+    assert_eq!(names(&here), Vec::<OsString>::new());
     assert_eq!(kept(&both), "theirs");
     assert!(!elsewhere.join("made").exists());
 }
@@ -51,12 +55,12 @@ fn a_directory_that_is_swapped_for_a_link_stays_the_one_that_was_opened() {
     inside.clear().unwrap();
     inside.write_new(name("newer")).unwrap();
     let aside = here.enter(name("aside")).unwrap();
-    assert_eq!(aside.names().unwrap(), vec![name("newer").to_owned()]);
+    assert_eq!(names(&aside), vec![name("newer").to_owned()]);
     assert_eq!(kept(&both), "theirs");
     here.remove(name("inside")).unwrap();
     here.remove(name("inside")).unwrap();
     here.remove(name("aside")).unwrap();
-    assert_eq!(here.names().unwrap(), Vec::<OsString>::new());
+    assert_eq!(names(&here), Vec::<OsString>::new());
 }
 
 #[test]
@@ -67,4 +71,22 @@ fn a_pipe_is_no_file_and_is_not_waited_for() {
     assert_eq!(here.kind(name("pipe")).unwrap(), Kind::Other);
     let error = here.read(name("pipe")).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_tree_of_any_depth_is_removed_with_few_levels_open() {
+    let (both, here) = two();
+    let mut deepest = here.make(name("deep")).unwrap();
+    for _ in 0..5_000 {
+        deepest.write_new(name("file")).unwrap();
+        deepest = deepest.make(name("deep")).unwrap();
+    }
+    drop(deepest);
+    // A name that is taken already where directories are moved to.
+    here.write_new(name(".egret-moved-0")).unwrap();
+    let full = here.make(name(".egret-moved-1")).unwrap();
+    full.write_new(name("file")).unwrap();
+    here.clear().unwrap();
+    assert_eq!(names(&here), Vec::<OsString>::new());
+    assert_eq!(kept(&both), "theirs");
 }

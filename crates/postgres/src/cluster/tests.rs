@@ -71,3 +71,16 @@ fn only_what_an_interrupted_initdb_left_is_removed() {
     let error = empty(&data, &marker, &password).unwrap_err().to_string();
     assert!(error.contains("is a file system not mounted?"), "{error}");
 }
+
+#[test]
+fn a_file_of_another_user_is_read_up_to_a_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("postmaster.pid");
+    let file = fs::File::create(&path).unwrap();
+    file.set_len(OWN_FILE_BYTES_MAX).unwrap();
+    assert_eq!(read_own(&path).unwrap().len() as u64, OWN_FILE_BYTES_MAX);
+    // A hole of a terabyte takes no room on the disk.
+    file.set_len(1 << 40).unwrap();
+    let error = read_own(&path).unwrap_err().to_string();
+    assert!(error.contains("larger than 262144 bytes"), "{error}");
+}

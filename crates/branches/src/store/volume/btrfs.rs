@@ -50,7 +50,7 @@ impl Volume for Btrfs {
         if subvolume::is_subvolume(path)? {
             subvolume::delete(path)
         } else {
-            std::fs::remove_dir_all(path)
+            super::remove_tree(path)
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_base::Timestamp;
-use egret_linux::directory::{Directory, Kind, kind_of};
+use egret_linux::directory::{DEPTH_MAX, Directory, Kind, kind_of};
 use egret_linux::extents::unshared_bytes;
 use egret_linux::subvolume;
 use rustix::fs::Stat;
@@ -282,26 +282,54 @@ fn unshared_below(path: &Path, cloned_at: Timestamp) -> std::io::Result<u64> {
 /// What is called for each entry: where it is, its name, its numbers.
 type Visit<'a> = dyn FnMut(&Directory, &OsStr, &Stat) -> std::io::Result<()> + 'a;
 
-/// Calls `visit` for everything below a directory that may be changing. It belongs to the server's
-/// user: no link is followed.
+/// Calls `visit` for everything down to [`DEPTH_MAX`] below a directory that may be changing. It
+/// belongs to the server's user: no link is followed, and what that user keeps from being read is
+/// left out.
 fn walk(path: &Path, visit: &mut Visit<'_>) -> std::io::Result<()> {
-    walk_open(&Directory::open(path)?, visit)
+    walk_open(&Directory::open(path)?, 0, visit)
 }
 
-fn walk_open(directory: &Directory, visit: &mut Visit<'_>) -> std::io::Result<()> {
+fn walk_open(directory: &Directory, depth: usize, visit: &mut Visit<'_>) -> std::io::Result<()> {
     for name in directory.names()? {
+        let name = name?;
         let visited = directory.stat(&name).and_then(|stat| {
             visit(directory, &name, &stat)?;
-            if kind_of(&stat) == Kind::Directory {
-                walk_open(&directory.enter(&name)?, visit)?;
+            if kind_of(&stat) == Kind::Directory && depth < DEPTH_MAX {
+                walk_open(&directory.enter(&name)?, depth + 1, visit)?;
             }
             Ok(())
         });
         match visited {
             // Files come and go under a running server.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if is_left_out(&error) => {}
             result => result?,
         }
     }
     Ok(())
+}
+
+/// Whether an entry is gone, closed, or no longer what it was when it was looked at.
+fn is_left_out(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidInput, NotADirectory, NotFound, PermissionDenied};
+    let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    is_link
+        || matches!(
+            error.kind(),
+            NotFound | PermissionDenied | NotADirectory | InvalidInput
+        )
+}
+
+/// Removes a directory with everything in it, however deep; a missing one is fine. Its parents are
+/// trusted, what is in it belongs to the server's user.
+pub(crate) fn remove_tree(path: &Path) -> std::io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "a directory to remove needs a parent and a name",
+        ));
+    };
+    match Directory::open(parent) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        opened => opened?.remove(name),
+    }
 }

@@ -7,15 +7,25 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use egret_base::Timestamp;
-use egret_linux::directory::{self, Directory, Kind};
+use egret_linux::directory::{self, DEPTH_MAX, DepthExceeded, Directory, Kind};
 
-use super::{Driver, Volume, walk};
+use super::{Driver, Volume, remove_tree, walk};
 
 /// How the content of a file gets into its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     Shared,
     Copied,
+}
+
+/// A directory and its copy while it is copied.
+struct Level<'a> {
+    source: &'a Directory,
+    target: &'a Directory,
+    /// What `source` was called when it was opened.
+    path: &'a Path,
+    /// How many directories of the copy are above it.
+    depth: usize,
 }
 
 /// Clones a directory by cloning each of its files.
@@ -46,7 +56,7 @@ impl Tree {
     /// open directory, and a copied directory is given away when it is complete, the top one last.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's; [`DepthExceeded`] for a tree that is no data directory.
     pub fn clone_except(
         &self,
         from: &Path,
@@ -65,41 +75,51 @@ impl Tree {
     pub fn fill(&self, from: &Path, to: &Path, skip: &dyn Fn(&Path) -> bool) -> io::Result<()> {
         fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
         let (source, target) = (Directory::open(from)?, Directory::open(to)?);
-        self.fill_open(&source, &target, from, skip)
+        let top = Level {
+            source: &source,
+            target: &target,
+            path: from,
+            depth: 0,
+        };
+        self.fill_level(&top, skip)
     }
 
-    /// `path` is what `source` was called when it was opened: for `skip` alone.
-    fn fill_open(
-        &self,
-        source: &Directory,
-        target: &Directory,
-        path: &Path,
-        skip: &dyn Fn(&Path) -> bool,
-    ) -> io::Result<()> {
-        for name in source.names()? {
-            let path = path.join(&name);
+    fn fill_level(&self, level: &Level<'_>, skip: &dyn Fn(&Path) -> bool) -> io::Result<()> {
+        for name in level.source.names()? {
+            let name = name?;
+            let path = level.path.join(&name);
             if skip(&path) {
                 continue;
             }
-            match self.copy_entry(source, target, &name, &path, skip) {
+            match self.copy_entry(level, &name, &path, skip) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result?,
             }
         }
-        target.give(source.rights()?)
+        level.target.give(level.source.rights()?)
     }
 
     fn copy_entry(
         &self,
-        source: &Directory,
-        target: &Directory,
+        level: &Level<'_>,
         name: &OsStr,
         path: &Path,
         skip: &dyn Fn(&Path) -> bool,
     ) -> io::Result<()> {
+        let (source, target) = (level.source, level.target);
         match source.kind(name)? {
+            Kind::Directory if level.depth == DEPTH_MAX => Err(DepthExceeded {
+                path: path.to_owned(),
+            }
+            .into()),
             Kind::Directory => {
-                self.fill_open(&source.enter(name)?, &target.make(name)?, path, skip)
+                let inner = Level {
+                    source: &source.enter(name)?,
+                    target: &target.make(name)?,
+                    path,
+                    depth: level.depth + 1,
+                };
+                self.fill_level(&inner, skip)
             }
             Kind::Link => target.copy_link(name, source),
             Kind::File => self.clone_file(source, target, name),
@@ -174,10 +194,7 @@ impl Volume for Tree {
         if egret_linux::subvolume::is_subvolume(path)? {
             return egret_linux::subvolume::delete(path);
         }
-        match fs::remove_dir_all(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result,
-        }
+        remove_tree(path)
     }
 
     fn diverged_bytes(&self, path: &Path, cloned_at: Timestamp) -> io::Result<u64> {

@@ -1,0 +1,171 @@
+//! Servers of branches that do not answer Egret, or with more than fits: each costs its own branch
+//! alone.
+
+use std::sync::Arc;
+
+use egret_base::settings::Span;
+use egret_base::{Coded, condition};
+use egret_branches::model::{Branch, DEFAULT_TENANT, From, NewBranch};
+use egret_branches::{BranchesError, ROLE};
+use egret_postgres::pool;
+use egret_postgres::superuser::socket_connection;
+use egret_postgres::tokio_postgres::Client;
+use tokio::task::JoinHandle;
+
+use crate::home::{Egret, Home, name};
+
+fn child_of(parent: &str, child: &str) -> NewBranch {
+    NewBranch {
+        from: From::Branch(name(parent)),
+        ..NewBranch::named(name(child))
+    }
+}
+
+/// A session of the branch's user in database `app`.
+async fn enter(home: &Home, branch: &Branch) -> Client {
+    let socket_dir = home.directory.join("run/branches").join(branch.id.hex());
+    let mut connection = socket_connection(&socket_dir, 5432, 0, "app", "test");
+    connection.user(ROLE).options("");
+    pool::connect(&connection).await.unwrap()
+}
+
+/// A branch in which Egret's session waits for a lock that the branch's user holds.
+struct Held {
+    /// The create that the session is part of.
+    create: JoinHandle<Result<(), BranchesError>>,
+    _holder: Client,
+}
+
+impl Held {
+    async fn new(home: &Home, egret: &Arc<Egret>) -> Self {
+        let request = NewBranch {
+            ttl_ms: Some(3_600_000),
+            ..NewBranch::named(name("held"))
+        };
+        let created = egret.branches.create(request).await.unwrap();
+        let holder = enter(home, &created.into_branch()).await;
+        let lock = "BEGIN; ALTER DATABASE postgres RENAME TO other";
+        holder.batch_execute(lock).await.unwrap();
+        let engine = egret.clone();
+        let create = tokio::spawn(async move {
+            let created = engine.branches.create(child_of("held", "child")).await;
+            created.map(|_| ())
+        });
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        while holder
+            .query_one(waiting, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0)
+            == 0
+        {
+            assert!(!create.is_finished(), "the create waits for the lock");
+        }
+        Self {
+            create,
+            _holder: holder,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_whose_server_does_not_answer_holds_up_its_own_template_alone() {
+    let home = Home::new("unanswered");
+    let egret = Arc::new(home.start().await);
+    egret.make_app().await;
+    egret.branch("other").await;
+    let held = Held::new(&home, &egret).await;
+    egret.branches.refresh_template().await.unwrap();
+    let child = child_of("other", "child-of-other");
+    egret.branches.create(child).await.unwrap();
+    let other = name("other");
+    egret
+        .branches
+        .suspend(DEFAULT_TENANT, &other)
+        .await
+        .unwrap();
+    assert!(!held.create.is_finished());
+    // Not even its own end waits for it.
+    home.clock.jump(7_200);
+    let is_there = async |branch: &str| {
+        let shown = egret.branches.show(DEFAULT_TENANT, &name(branch)).await;
+        shown.is_ok()
+    };
+    while is_there("held").await {
+        tokio::task::yield_now().await;
+    }
+    held.create.await.unwrap().unwrap_err();
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_of_egret_waits_for_no_answer_of_a_branch() {
+    let home = Home::new("unanswered-stop");
+    let egret = Arc::new(home.start().await);
+    egret.make_app().await;
+    let held = Held::new(&home, &egret).await;
+    egret.stop().await;
+    let error = held.create.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "stopping", "{error}");
+}
+
+/// Replaces the view of prepared transactions in a branch whose user is a superuser of it.
+async fn replace_view(egret: &Egret, gid: &str, from: &str) {
+    let request = NewBranch {
+        superuser: true,
+        ..NewBranch::named(name("one"))
+    };
+    egret.branches.create(request).await.unwrap();
+    let sql = format!(
+        "SET allow_system_table_mods = on;
+         CREATE OR REPLACE VIEW pg_catalog.pg_prepared_xacts AS
+         SELECT '0'::xid AS transaction, {gid} AS gid, now() AS prepared,
+                'one'::name AS owner, current_database() AS database
+         FROM {from}"
+    );
+    egret.ask("one", &sql).await.unwrap();
+}
+
+fn is_given_up() -> bool {
+    let active = condition::active();
+    let is_one = |one: &condition::ActiveCondition| one.name == "branches_server_given_up";
+    active.iter().any(is_one)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_builder_that_does_not_answer_is_given_up() {
+    let mut home = Home::new("unanswered-builder");
+    let egret = home.start().await;
+    egret.make_app().await;
+    replace_view(&egret, "'g'::text", "pg_sleep(100000)").await;
+    egret.stop().await;
+    // Only now: what came before may take its time.
+    home.config.server_timeout = Span::secs(1);
+    let egret = home.start().await;
+    egret.assert_consistent().await;
+    let error = egret.branches.create(child_of("one", "two")).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.code(), "branch_server_timeout", "{error}");
+    assert!(is_given_up());
+    egret.assert_consistent().await;
+    assert!(home.processes("volume/templates").is_empty());
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_builder_that_answers_with_more_than_fits_is_given_up() {
+    let home = Home::new("unanswered-bytes");
+    let egret = home.start().await;
+    egret.make_app().await;
+    // A gigabyte and a half.
+    replace_view(&egret, "repeat('x', 1000000)", "generate_series(1, 1500)").await;
+    let error = egret.branches.create(child_of("one", "two")).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.code(), "branch_server_answer", "{error}");
+    assert!(error.to_string().contains("branches.server_answer_max"));
+    assert!(is_given_up());
+    egret.assert_consistent().await;
+    assert!(home.processes("volume/templates").is_empty());
+    egret.stop().await;
+}
