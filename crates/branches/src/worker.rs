@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::settings::Size;
+use egret_postgres::control_groups::{ControlGroups, GroupLimits, GroupPolicy};
 use egret_postgres::isolation::{Isolation, IsolationLimits};
 use egret_postgres::owner::Owner;
 use egret_postgres::postmaster::StopMode;
@@ -73,6 +75,11 @@ impl Inner {
         }
         self.recall_pool_sizes()?;
         let to_start = self.recover().await?;
+        let started = self.started()?;
+        let left = started.isolation.groups().remove_leftovers();
+        if left > 0 {
+            tracing::info!(left, "control groups of an earlier Egret are removed");
+        }
         self.recall_leases()?;
         let (starter, planner, filler) = (self.clone(), self.clone(), self.clone());
         let guard = self.clone();
@@ -100,7 +107,9 @@ impl Inner {
             process_memory_max: self.config.process_memory_max,
             processes_max: self.config.processes_max,
         };
-        let isolation = Isolation::probe(limits, &self.paths.volume, &self.paths.run, owner)?;
+        let groups = self.control_groups()?;
+        let isolation =
+            Isolation::probe(limits, groups, &self.paths.volume, &self.paths.run, owner)?;
         let description = isolation.describe();
         if wanted == "full" && !isolation.is_complete() {
             return Err(BranchesError::Isolation {
@@ -115,6 +124,41 @@ impl Inner {
             tracing::warn!(isolation = description, "branches are not fully kept apart");
         }
         Ok(Arc::new(isolation))
+    }
+
+    /// What bounds memory, processor time and processes of branches here; said at every start.
+    fn control_groups(&self) -> Result<ControlGroups, BranchesError> {
+        let policy = match self.config.cgroup.as_str() {
+            "off" => GroupPolicy::Off,
+            "auto" => GroupPolicy::Auto,
+            "full" => GroupPolicy::Full,
+            other => {
+                return Err(BranchesError::Isolation {
+                    reason: format!("branches.cgroup is `{other}`: use auto, full or off"),
+                });
+            }
+        };
+        let groups = ControlGroups::open(policy, self.group_limits(), &self.data_dir);
+        let description = groups.describe();
+        if policy == GroupPolicy::Full && !groups.is_complete() {
+            return Err(BranchesError::Isolation {
+                reason: format!("branches.cgroup is full, but this machine offers: {description}"),
+            });
+        }
+        tracing::info!(limits = description, "branches are bounded");
+        Ok(groups)
+    }
+
+    fn group_limits(&self) -> GroupLimits {
+        let config = &self.config;
+        let machine = self.machine_memory.bytes();
+        GroupLimits {
+            memory_max: config.memory_max.unwrap_or(Size(machine / 2)),
+            total_memory_max: config.total_memory_max.unwrap_or(Size(machine / 4 * 3)),
+            cpu_percent_max: config.cpu_percent_max,
+            total_cpu_weight: config.total_cpu_weight,
+            processes_max: config.processes_max,
+        }
     }
 
     pub(crate) fn start_concurrency(&self) -> usize {
@@ -162,6 +206,7 @@ impl Inner {
         };
         let commands = plan(&view, &self.config, self.now());
         self.close_idle_sessions(&branches);
+        self.note_memory_kills()?;
         let faults = &self.faults.commands;
         faults.retain(|subject| commands.iter().any(|it| format!("{it:?}") == subject));
         stream::iter(commands)
@@ -256,6 +301,7 @@ impl Inner {
                 }
             })
             .await;
+        started.isolation.groups().remove();
         if let Err(error) = self.flush_volume().await {
             tracing::warn!(%error, "the volume was not flushed");
             return;

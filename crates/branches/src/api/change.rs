@@ -349,6 +349,7 @@ impl Inner {
                 self.flush_volume().await?;
             }
             self.start_again(branch).await?;
+            self.slot(branch.id).forget_notice();
             if branch.superuser {
                 self.grant_superuser(branch).await?;
             }
@@ -420,9 +421,13 @@ impl Inner {
             });
         }
         self.check_room()?;
+        let was_stopped = branch.state != BranchState::Running;
         if let Err(error) = self.start_again(&mut branch).await {
             self.give_up(branch, &error);
             return Err(error);
+        }
+        if was_stopped {
+            slot.forget_notice();
         }
         *super::lock(&slot.idle_since) = Some(self.now());
         Ok(branch)

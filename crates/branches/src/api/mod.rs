@@ -38,6 +38,7 @@ pub mod change;
 pub mod create;
 mod faults;
 mod fill;
+mod memory;
 pub mod pool;
 mod postmaster;
 pub(crate) mod recover;
@@ -119,6 +120,8 @@ pub(crate) struct Inner {
     /// One for each query through the API that may begin.
     pub(crate) turns: Semaphore,
     pub(crate) due: Notify,
+    /// Processes of all branches that the kernel had killed for memory when they were last counted.
+    pub(crate) memory_kills: AtomicU64,
     pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub(crate) faults: Faults,
@@ -153,6 +156,10 @@ pub(crate) struct Slot {
     pub(crate) restarts: Mutex<Restarts>,
     /// Counts the ends of its postmasters; sessions watch it.
     pub(crate) ends: watch::Sender<u64>,
+    /// Processes of its postmaster that the kernel had killed for memory when they were last counted.
+    memory_kills: AtomicU64,
+    /// What was done to it, and why, that its users did not ask for.
+    notice: Mutex<Option<String>>,
 }
 
 impl Slot {
@@ -168,6 +175,8 @@ impl Slot {
             idle_since: Mutex::new(Some(now)),
             restarts: Mutex::default(),
             ends: watch::Sender::new(0),
+            memory_kills: AtomicU64::new(0),
+            notice: Mutex::default(),
         }
     }
 
@@ -183,6 +192,20 @@ impl Slot {
 
     pub(crate) fn set_live(&self, postmaster: Arc<Postmaster>) {
         *lock(&self.live) = Some(postmaster);
+    }
+
+    /// Keeps for those who look at the branch what was done to it.
+    pub(crate) fn note(&self, notice: String) {
+        *lock(&self.notice) = Some(notice);
+    }
+
+    pub(crate) fn notice(&self) -> Option<String> {
+        lock(&self.notice).clone()
+    }
+
+    /// Drops the notice: a user has started the branch again or made it anew.
+    pub(crate) fn forget_notice(&self) {
+        *lock(&self.notice) = None;
     }
 
     /// Takes the postmaster out, so that its end is nobody's surprise, and tells its sessions.
@@ -246,6 +269,7 @@ impl Branches {
                 filling: tokio::sync::Mutex::default(),
                 turns: Semaphore::new(turns),
                 due: Notify::new(),
+                memory_kills: AtomicU64::new(0),
                 faults: Faults::new(),
                 pool: Pool::default(),
                 tasks: Mutex::default(),

@@ -1,5 +1,6 @@
 //! The branches engine on a real embedded PostgreSQL and real file systems.
 
+mod bounds;
 mod confined;
 mod crashes;
 mod faults;

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Pid;
 
 use super::Launch;
+use crate::control_groups::GroupLease;
 use crate::error::{PostgresError, io};
 use crate::isolation::UserLease;
 use crate::owner::Owner;
@@ -23,7 +24,20 @@ fn own_places(data: &Path) -> Vec<String> {
     .concat()
 }
 
-pub(super) fn spawn(launch: &Launch, lease: Option<&UserLease>) -> Result<Pid, PostgresError> {
+/// The control group of a server to be kept apart, where this machine has them.
+pub(super) fn group(launch: &Launch) -> Result<Option<GroupLease>, PostgresError> {
+    let Some(isolation) = &launch.isolation else {
+        return Ok(None);
+    };
+    let leased = isolation.groups().lease(&launch.data, launch.nice);
+    leased.map_err(io("make a control group for", &launch.data))
+}
+
+pub(super) fn spawn(
+    launch: &Launch,
+    lease: Option<&UserLease>,
+    group: Option<&GroupLease>,
+) -> Result<Pid, PostgresError> {
     if let Some(lease) = lease {
         // The data directory is shown to this user as its own; the socket's directory is made its own.
         let user = Owner::without_account(lease.id());
@@ -69,13 +83,19 @@ pub(super) fn spawn(launch: &Launch, lease: Option<&UserLease>) -> Result<Pid, P
         Some(isolation) => {
             let preloaded = |(name, _): &&(String, String)| name == "shared_preload_libraries";
             let libraries = launch.settings.iter().rev().find(preloaded);
-            let confinement = isolation.confine(
+            let mut confinement = isolation.confine(
                 &launch.binaries,
                 &launch.data,
                 &launch.socket_dir,
                 libraries.map_or("", |(_, value)| value.as_str()),
                 lease,
             )?;
+            if let Some(group) = group {
+                let entrance = group
+                    .entrance()
+                    .map_err(io("confine the server of", &launch.data))?;
+                confinement = confinement.in_group(entrance);
+            }
             confinement.apply(&mut command);
         }
     }
