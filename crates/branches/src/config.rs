@@ -20,6 +20,10 @@ egret_base::settings! {
         branches_max: u32 = 500,
         /// Largest number of branches of one tenant, so that no tenant takes all of them.
         tenant_branches_max: u32 = 400,
+        /// How much of the volume the branches of one tenant may take, their own templates included and
+        /// without what they share with the source. Over it nothing is created, and the branch that
+        /// grows most is suspended. Empty: four fifths of the volume.
+        tenant_disk_max: Option<Size> = None,
         /// Largest value of a setting of a branch that takes memory: `shared_buffers`, `work_mem`,
         /// `maintenance_work_mem`. Empty: an eighth of the machine's.
         setting_memory_max: Option<Size> = None,

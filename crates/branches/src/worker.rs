@@ -138,6 +138,12 @@ impl Inner {
                 });
             }
         };
+        let weight = self.config.total_cpu_weight;
+        if !(1..=10_000).contains(&weight) {
+            return Err(BranchesError::Isolation {
+                reason: format!("branches.total_cpu_weight is {weight}: use 1 to 10000"),
+            });
+        }
         let groups = ControlGroups::open(policy, self.group_limits(), &self.data_dir);
         let description = groups.describe();
         if policy == GroupPolicy::Full && !groups.is_complete() {
@@ -145,7 +151,12 @@ impl Inner {
                 reason: format!("branches.cgroup is full, but this machine offers: {description}"),
             });
         }
-        tracing::info!(limits = description, "branches are bounded");
+        if groups.is_complete() {
+            tracing::info!(limits = description, "branches are bounded");
+        } else {
+            // Common, as in containers, and so no warning at every start.
+            tracing::info!(limits = description, "branches are not fully bounded");
+        }
         Ok(groups)
     }
 

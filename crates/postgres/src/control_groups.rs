@@ -88,7 +88,7 @@ pub struct ControlGroups {
 struct ServerGroups {
     all: ControlGroup,
     controllers: BTreeSet<String>,
-    /// Held against other Egrets, which remove what nobody holds.
+    /// Held against other Egrets, which remove groups whose lock is free.
     lock: Mutex<Option<File>>,
     /// Names of groups with a server of this Egret.
     taken: Mutex<BTreeSet<String>>,
@@ -306,7 +306,7 @@ impl ServerGroups {
             self.all.set("memory.max", &most.to_string())?;
         }
         if self.has("cpu") {
-            let weight = limits.total_cpu_weight.clamp(1, 10_000);
+            let weight = limits.total_cpu_weight;
             self.all.set("cpu.weight", &weight.to_string())?;
         }
         Ok(())
@@ -332,7 +332,7 @@ impl ServerGroups {
         Ok(())
     }
 
-    /// A group that no other server has or had: whoever ends that one's must not end this.
+    /// A group that no server has or had: the end of an earlier start must not end this one.
     fn make_new(&self, server: &str) -> io::Result<ControlGroup> {
         let mut taken = lock(&self.taken);
         for number in 1..=STARTS_MAX {

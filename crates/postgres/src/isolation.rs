@@ -20,7 +20,7 @@ use egret_linux::confine::{
     kill_processes_of, landlock_version, mount, user_of,
 };
 
-use crate::control_groups::{ControlGroups, GroupLease};
+use crate::control_groups::ControlGroups;
 use crate::error::{PostgresError, io};
 use crate::owner::{Owner, own_user_name};
 use crate::provision::Binaries;

@@ -421,6 +421,10 @@ impl Inner {
             });
         }
         self.check_room()?;
+        if slot.waits_for_room.load(Ordering::Acquire) {
+            self.check_tenant_room(&branch.tenant, 0).await?;
+            slot.waits_for_room.store(false, Ordering::Release);
+        }
         let was_stopped = branch.state != BranchState::Running;
         if let Err(error) = self.start_again(&mut branch).await {
             self.give_up(branch, &error);

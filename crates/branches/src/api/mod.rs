@@ -23,6 +23,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::config::BranchesConfig;
+use crate::core::tenant_disk::TenantDisks;
 use crate::error::BranchesError;
 use crate::metrics::Metrics;
 use crate::model::{Branch, BranchId, BranchName, Phase};
@@ -48,6 +49,7 @@ mod role_passwords;
 mod room;
 pub mod session;
 pub mod template;
+mod tenant_disk;
 pub mod verify;
 pub mod view;
 mod volume;
@@ -122,6 +124,12 @@ pub(crate) struct Inner {
     pub(crate) due: Notify,
     /// Processes of all branches that the kernel had killed for memory when they were last counted.
     pub(crate) memory_kills: AtomicU64,
+    /// What the branches of each tenant take of the volume.
+    tenant_disks: Mutex<TenantDisks>,
+    /// What had been written to the volume when tenants were looked at last; `u64::MAX` before that.
+    tenants_looked_at: AtomicU64,
+    /// Held while tenants are measured.
+    measuring: Arc<tokio::sync::Mutex<()>>,
     pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub(crate) faults: Faults,
@@ -160,6 +168,8 @@ pub(crate) struct Slot {
     memory_kills: AtomicU64,
     /// What was done to it, and why, that its users did not ask for.
     notice: Mutex<Option<String>>,
+    /// Whether it was suspended because its tenant took too much of the volume.
+    waits_for_room: AtomicBool,
 }
 
 impl Slot {
@@ -177,6 +187,7 @@ impl Slot {
             ends: watch::Sender::new(0),
             memory_kills: AtomicU64::new(0),
             notice: Mutex::default(),
+            waits_for_room: AtomicBool::new(false),
         }
     }
 
@@ -194,7 +205,7 @@ impl Slot {
         *lock(&self.live) = Some(postmaster);
     }
 
-    /// Keeps for those who look at the branch what was done to it.
+    /// Keeps what was done to the branch, to be shown with it.
     pub(crate) fn note(&self, notice: String) {
         *lock(&self.notice) = Some(notice);
     }
@@ -271,6 +282,9 @@ impl Branches {
                 due: Notify::new(),
                 memory_kills: AtomicU64::new(0),
                 faults: Faults::new(),
+                tenant_disks: Mutex::default(),
+                tenants_looked_at: AtomicU64::new(u64::MAX),
+                measuring: Arc::default(),
                 pool: Pool::default(),
                 tasks: Mutex::default(),
             }),

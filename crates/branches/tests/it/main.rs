@@ -14,4 +14,5 @@ mod pool;
 mod pool_faults;
 mod resident;
 mod rights;
+mod tenant_disk;
 mod volumes;

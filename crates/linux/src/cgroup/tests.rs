@@ -142,7 +142,7 @@ fn a_group_is_locked_by_one_at_a_time() {
     let Some(group) = new_group("lock") else {
         return;
     };
-    let held = group.lock().expect("a group").expect("nobody has it");
+    let held = group.lock().expect("a group").expect("the lock is free");
     assert!(group.lock().expect("a group").is_none());
     drop(held);
     group.remove().expect("an empty group");

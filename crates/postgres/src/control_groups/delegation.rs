@@ -74,7 +74,7 @@ pub(super) fn give_controllers(
     let below = base.controllers_below().unwrap_or_default();
     let mut way = None;
     for controller in wanted.iter().copied() {
-        let give = || -> Result<(), String> {
+        let mut give = || -> Result<(), String> {
             if !there.contains(controller) {
                 let path = base.path().display();
                 return Err(format!("{path} does not have it"));

@@ -166,7 +166,7 @@ fn groups_of_an_egret_that_is_gone_are_removed_by_the_next() {
     for group in [&gone, &gone.child("one"), &running, &foreign] {
         group.make().unwrap();
     }
-    let _held = running.lock().unwrap().expect("nobody has it");
+    let _held = running.lock().unwrap().expect("the lock is free");
     let groups = base.open(&[]);
     let own = group_name(&std::env::temp_dir());
     let mut left = groups_below(&base.0);
