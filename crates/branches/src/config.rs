@@ -20,6 +20,10 @@ egret_base::settings! {
         branches_max: u32 = 500,
         /// Largest number of branches of one tenant, so that no tenant takes all of them.
         tenant_branches_max: u32 = 400,
+        /// How much of the volume the branches of one tenant may take, their own templates included and
+        /// without what they share with the source. Over it nothing is created, and the branch that
+        /// grows most is suspended. Empty: four fifths of the volume.
+        tenant_disk_max: Option<Size> = None,
         /// Largest value of a setting of a branch that takes memory: `shared_buffers`, `work_mem`,
         /// `maintenance_work_mem`. Empty: an eighth of the machine's.
         setting_memory_max: Option<Size> = None,
@@ -100,8 +104,25 @@ egret_base::settings! {
         uid_count: u32 = 10_000,
         /// Largest private memory of one process of a branch. Empty: a quarter of the machine's.
         process_memory_max: Option<Size> = None,
-        /// Largest number of processes and threads of a branch that has a user id of its own.
+        /// Largest number of processes and threads of a branch that has a user id or a control group of
+        /// its own.
         processes_max: u32 = 1_000,
+        /// Whether each branch is in a control group (version 2) of its own, with the limits below: `auto`
+        /// uses what this machine lets Egret use and says what is missing, `full` refuses to start
+        /// branches where something is missing, `off` uses none.
+        cgroup: String = "auto".to_owned(),
+        /// Largest memory of one branch, with what the kernel caches of its files, by its control group.
+        /// Empty: half of the machine's.
+        memory_max: Option<Size> = None,
+        /// Largest memory of all branches together, by their control group, so that the source keeps the
+        /// rest. Empty: three quarters of the machine's.
+        total_memory_max: Option<Size> = None,
+        /// Largest processor time of one branch in percent of a core, by its control group: 150 is one
+        /// and a half cores. 0: as much as others leave.
+        cpu_percent_max: u32 = 0,
+        /// Share of all branches together in the processor time while it is short, by their control
+        /// group (`cpu.weight`, 1 to 10000): Egret and the source have 100.
+        total_cpu_weight: u32 = 50,
         /// `oom_score_adj` of a branch's processes: the kernel takes them before the source.
         oom_score_adj: u16 = 500,
         /// By how much a branch's processes yield to the source and to Egret (nice(1), 0 to 19); those

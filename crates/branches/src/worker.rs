@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::settings::Size;
+use egret_postgres::control_groups::{ControlGroups, GroupLimits, GroupPolicy};
 use egret_postgres::isolation::{Isolation, IsolationLimits};
 use egret_postgres::owner::Owner;
 use egret_postgres::postmaster::StopMode;
@@ -81,6 +83,11 @@ impl Inner {
         }
         self.recall_pool_sizes()?;
         let to_start = self.recover().await?;
+        let started = self.started()?;
+        let left = started.isolation.groups().remove_leftovers();
+        if left > 0 {
+            tracing::info!(left, "control groups of an earlier Egret are removed");
+        }
         self.recall_leases()?;
         let (starter, planner, filler) = (self.clone(), self.clone(), self.clone());
         let guard = self.clone();
@@ -108,7 +115,9 @@ impl Inner {
             process_memory_max: self.config.process_memory_max,
             processes_max: self.config.processes_max,
         };
-        let isolation = Isolation::probe(limits, &self.paths.volume, &self.paths.run, owner)?;
+        let groups = self.control_groups()?;
+        let isolation =
+            Isolation::probe(limits, groups, &self.paths.volume, &self.paths.run, owner)?;
         let description = isolation.describe();
         if wanted == "full" && !isolation.is_complete() {
             return Err(BranchesError::Isolation {
@@ -123,6 +132,52 @@ impl Inner {
             tracing::warn!(isolation = description, "branches are not fully kept apart");
         }
         Ok(Arc::new(isolation))
+    }
+
+    /// What bounds memory, processor time and processes of branches here; said at every start.
+    fn control_groups(&self) -> Result<ControlGroups, BranchesError> {
+        let policy = match self.config.cgroup.as_str() {
+            "off" => GroupPolicy::Off,
+            "auto" => GroupPolicy::Auto,
+            "full" => GroupPolicy::Full,
+            other => {
+                return Err(BranchesError::Isolation {
+                    reason: format!("branches.cgroup is `{other}`: use auto, full or off"),
+                });
+            }
+        };
+        let weight = self.config.total_cpu_weight;
+        if !(1..=10_000).contains(&weight) {
+            return Err(BranchesError::Isolation {
+                reason: format!("branches.total_cpu_weight is {weight}: use 1 to 10000"),
+            });
+        }
+        let groups = ControlGroups::open(policy, self.group_limits(), &self.data_dir);
+        let description = groups.describe();
+        if policy == GroupPolicy::Full && !groups.is_complete() {
+            return Err(BranchesError::Isolation {
+                reason: format!("branches.cgroup is full, but this machine offers: {description}"),
+            });
+        }
+        if groups.is_complete() {
+            tracing::info!(limits = description, "branches are bounded");
+        } else {
+            // Common, as in containers, and so no warning at every start.
+            tracing::info!(limits = description, "branches are not fully bounded");
+        }
+        Ok(groups)
+    }
+
+    fn group_limits(&self) -> GroupLimits {
+        let config = &self.config;
+        let machine = self.machine_memory.bytes();
+        GroupLimits {
+            memory_max: config.memory_max.unwrap_or(Size(machine / 2)),
+            total_memory_max: config.total_memory_max.unwrap_or(Size(machine / 4 * 3)),
+            cpu_percent_max: config.cpu_percent_max,
+            total_cpu_weight: config.total_cpu_weight,
+            processes_max: config.processes_max,
+        }
     }
 
     pub(crate) fn start_concurrency(&self) -> usize {
@@ -181,6 +236,7 @@ impl Inner {
         };
         let commands = plan(&view, &self.config, self.now());
         self.close_idle_sessions(&branches);
+        self.note_memory_kills()?;
         let faults = &self.faults.commands;
         faults.retain(|subject| commands.iter().any(|it| format!("{it:?}") == subject));
         work.retain(|command| !command.task.is_finished());
@@ -291,6 +347,7 @@ impl Inner {
                 }
             })
             .await;
+        started.isolation.groups().remove();
         let left = std::mem::take(&mut *lock(&left));
         if let Err(error) = self.flush_volume().await {
             tracing::warn!(%error, "the volume was not flushed");

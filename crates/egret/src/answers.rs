@@ -39,6 +39,8 @@ pub(crate) struct Branch {
     pub(crate) sessions: u64,
     pub(crate) diverged_bytes: Option<u64>,
     pub(crate) failure: Option<String>,
+    #[serde(default)]
+    pub(crate) notice: Option<String>,
     pub(crate) receipt: Option<Receipt>,
 }
 
@@ -109,6 +111,8 @@ pub(crate) struct Volume {
     pub(crate) free_bytes_min: u64,
     pub(crate) note: String,
     pub(crate) isolation: String,
+    #[serde(default)]
+    pub(crate) limits: String,
 }
 
 /// A section is there when its part is part of that server.

@@ -17,6 +17,8 @@ use landlock::{
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
+use crate::cgroup::Entrance;
+
 pub mod mount;
 mod root;
 mod syscalls;
@@ -68,6 +70,7 @@ pub struct Confinement {
     filters: Vec<seccompiler::BpfProgram>,
     limits: ProcessLimits,
     user: Option<(u32, PrivateRoot)>,
+    group: Option<Entrance>,
 }
 
 /// The version of Landlock that the kernel has; 0 where it has none.
@@ -112,7 +115,15 @@ impl Confinement {
             filters: syscalls::filters(shares_user)?,
             limits,
             user,
+            group: None,
         })
+    }
+
+    /// Has the child enter a control group first of all.
+    #[must_use]
+    pub fn in_group(mut self, group: Entrance) -> Self {
+        self.group = Some(group);
+        self
     }
 
     /// Makes `command` run confined, in a session of its own, as [`crate::session::in_own_session`]
@@ -152,6 +163,9 @@ impl Confinement {
     /// In the child, in this order: each step takes away what the next ones do not need.
     fn enter(&self) -> io::Result<()> {
         rustix::process::setsid()?;
+        if let Some(group) = &self.group {
+            group.enter()?;
+        }
         if let Some((_, root)) = &self.user {
             root.enter()?;
         }

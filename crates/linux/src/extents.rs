@@ -78,12 +78,36 @@ unsafe impl Ioctl for Fiemap<'_> {
     }
 }
 
+/// A range of a file and where it is on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileExtent {
+    /// Its first byte on the device.
+    pub physical: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Whether another file has it too.
+    pub is_shared: bool,
+}
+
 /// Bytes of the file's extents that no other file shares.
 ///
 /// # Errors
 /// The kernel's; `EOPNOTSUPP` where the file system has no FIEMAP.
 pub fn unshared_bytes(file: &File) -> io::Result<u64> {
     let mut total = 0;
+    visit_extents(file, &mut |extent| {
+        if !extent.is_shared {
+            total += extent.length;
+        }
+    })?;
+    Ok(total)
+}
+
+/// Calls `visit` for each extent of the file in its order.
+///
+/// # Errors
+/// The kernel's; `EOPNOTSUPP` where the file system has no FIEMAP.
+pub fn visit_extents(file: &File, visit: &mut dyn FnMut(FileExtent)) -> io::Result<()> {
     let mut request = Box::new(Request {
         header: Header::default(),
         extents: [Extent::default(); EXTENTS],
@@ -104,13 +128,15 @@ pub fn unshared_bytes(file: &File) -> io::Result<u64> {
         }
         let mapped = &request.extents[..(request.header.mapped_extents as usize).min(EXTENTS)];
         for extent in mapped {
-            if extent.flags & SHARED == 0 {
-                total += extent.length;
-            }
+            visit(FileExtent {
+                physical: extent.physical,
+                length: extent.length,
+                is_shared: extent.flags & SHARED != 0,
+            });
             start = extent.logical + extent.length;
         }
         if mapped.last().is_none_or(|extent| extent.flags & LAST != 0) {
-            return Ok(total);
+            return Ok(());
         }
     }
 }

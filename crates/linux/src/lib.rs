@@ -1,10 +1,11 @@
 //! The few things Egret asks of Linux that no safe, well-kept crate offers: btrfs subvolume
-//! ioctls, starting a child in its own session or confined, waiting on a descriptor, starting write-back,
+//! ioctls, starting a child in its own session, confined or in a control group, waiting on a descriptor, starting write-back,
 //! working below an open directory, finding where another user's process works, and telling which paths only root and this user can change.
 //!
 //! This is the only crate of the workspace that holds `unsafe` code. Each use is a few lines with
 //! the reason why it is sound; nothing here makes decisions.
 
+pub mod cgroup;
 pub mod confine;
 pub mod directory;
 pub mod extents;

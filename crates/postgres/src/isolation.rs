@@ -24,6 +24,7 @@ use egret_linux::confine::{
 
 use rustix::thread::CapabilitySet;
 
+use crate::control_groups::ControlGroups;
 use crate::error::{PostgresError, io};
 use crate::owner::{Owner, own_user_name};
 use crate::provision::Binaries;
@@ -92,6 +93,7 @@ pub struct Isolation {
     /// Whom the files on the disk belong to.
     stored: (u32, u32),
     users: Arc<Users>,
+    groups: ControlGroups,
 }
 
 /// The ids of [`IsolationLimits`].
@@ -114,12 +116,14 @@ pub struct UserLease {
 
 impl Isolation {
     /// Finds out what works here: `data` is a directory on the file system of the servers' files,
-    /// which belong to `owner`, and `run` one for small files of Egret's.
+    /// which belong to `owner`, and `run` one for small files of Egret's. Servers are bounded by
+    /// `groups` as well.
     ///
     /// # Errors
     /// [`PostgresError::Io`] when the list of accounts cannot be written.
     pub fn probe(
         limits: IsolationLimits,
+        groups: ControlGroups,
         data: &Path,
         run: &Path,
         owner: &Owner,
@@ -154,7 +158,13 @@ impl Isolation {
             accounts,
             stored,
             users,
+            groups,
         })
+    }
+
+    /// The control groups of servers.
+    pub fn groups(&self) -> &ControlGroups {
+        &self.groups
     }
 
     /// Whether a superuser of a server reaches nothing outside of it.

@@ -7,6 +7,7 @@
 pub mod bounded;
 pub mod cluster;
 pub mod config;
+pub mod control_groups;
 pub mod databases;
 pub mod embedded;
 pub mod error;

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
+use crate::control_groups::GroupLease;
 use crate::error::{PostgresError, io};
 use crate::isolation::{Isolation, UserLease};
 use crate::owner::Owner;
@@ -86,6 +87,8 @@ pub struct Postmaster {
     lease: Option<UserLease>,
     /// What it prints, which may be found by no path after its end; `None` for one that was adopted.
     log: Option<File>,
+    /// The control group that it alone is in.
+    group: Option<GroupLease>,
     /// Whether it ended by itself, which it does after the last of its children.
     ended_orderly: AtomicBool,
 }
@@ -105,19 +108,27 @@ impl Postmaster {
         };
         let owned = launch.clone();
         let spawned = tokio::task::spawn_blocking(move || {
-            let spawned = spawn::spawn(&owned, lease.as_ref());
-            match (spawned, lease) {
-                (Ok(spawned), lease) => Ok((spawned, lease)),
-                (Err(error), lease) => {
+            let group = match spawn::group(&owned) {
+                Ok(group) => group,
+                Err(error) => {
                     lease.into_iter().for_each(UserLease::release);
+                    return Err(error);
+                }
+            };
+            match spawn::spawn(&owned, lease.as_ref(), group.as_ref()) {
+                Ok(spawned) => Ok((spawned, lease, group)),
+                Err(error) => {
+                    lease.into_iter().for_each(UserLease::release);
+                    group.into_iter().for_each(GroupLease::release);
                     Err(error)
                 }
             }
         });
-        let (spawned, lease) = spawned.await.expect("starting a process does not panic")?;
+        let (spawned, lease, group) = spawned.await.expect("starting a process does not panic")?;
         let pid = spawned.pid;
         let mut postmaster = Self::watch_process(pid, &launch.data)?;
         postmaster.lease = lease;
+        postmaster.group = group;
         postmaster.log = Some(spawned.log);
         let off = |(name, value): &(String, String)| name == "logging_collector" && value == "off";
         postmaster.collects_log = !launch.settings.iter().any(off);
@@ -171,11 +182,18 @@ impl Postmaster {
         Ok(Some(postmaster))
     }
 
-    /// Takes over the user that the server alone runs as, after it was adopted.
+    /// Takes over the user that the server alone runs as and its control group, after it was adopted.
     #[must_use]
     pub fn with_isolation(mut self, isolation: &Isolation) -> Self {
         self.lease = isolation.lease_of(self.pid());
+        self.group = isolation.groups().lease_of(self.pid());
         self
+    }
+
+    /// How many of its processes the kernel has killed because its memory, or that of all branches,
+    /// was at its limit.
+    pub fn memory_kills(&self) -> u64 {
+        self.group.as_ref().map_or(0, GroupLease::memory_kills)
     }
 
     fn watch_process(pid: Pid, data: &Path) -> Result<Self, PostgresError> {
@@ -191,6 +209,7 @@ impl Postmaster {
             collects_log: true,
             lease: None,
             log: None,
+            group: None,
             ended_orderly: AtomicBool::new(false),
         })
     }
@@ -304,6 +323,9 @@ impl Postmaster {
         if let Some(lease) = &self.lease {
             lease.kill_processes();
         }
+        if let Some(group) = &self.group {
+            group.kill_processes();
+        }
         if self.left_nobody() {
             return;
         }
@@ -356,11 +378,15 @@ impl Postmaster {
 
 impl Drop for Postmaster {
     fn drop(&mut self) {
-        // A server that outlives this process keeps its user, and is adopted with it.
-        if self.has_ended()
-            && let Some(lease) = self.lease.take()
-        {
+        // A server that outlives this process keeps its user and its group, and is adopted with them.
+        if !self.has_ended() {
+            return;
+        }
+        if let Some(lease) = self.lease.take() {
             lease.release();
+        }
+        if let Some(group) = self.group.take() {
+            group.release();
         }
     }
 }

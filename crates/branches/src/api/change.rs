@@ -370,6 +370,7 @@ impl Inner {
                 self.flush_volume().await?;
             }
             self.start_again(branch).await?;
+            self.slot(branch.id).forget_notice();
             if branch.superuser {
                 self.grant_superuser(branch).await?;
             }
@@ -441,9 +442,17 @@ impl Inner {
             });
         }
         self.check_room()?;
+        if slot.waits_for_room.load(Ordering::Acquire) {
+            self.check_tenant_room(&branch.tenant, 0).await?;
+            slot.waits_for_room.store(false, Ordering::Release);
+        }
+        let was_stopped = branch.state != BranchState::Running;
         if let Err(error) = self.start_again(&mut branch).await {
             self.give_up(branch, &error);
             return Err(error);
+        }
+        if was_stopped {
+            slot.forget_notice();
         }
         *super::lock(&slot.idle_since) = Some(self.now());
         Ok(branch)

@@ -71,6 +71,9 @@ impl Inner {
         }
         self.check_count(&asked.tenant)?;
         self.check_free(self.free_lately()?)?;
+        if !self.has_tenant_room(&asked.tenant) {
+            return Ok(None);
+        }
         let leased = self.lease(asked, &mut watch)?;
         if leased.is_some() {
             self.metrics.leased(&watch);
@@ -105,6 +108,7 @@ impl Inner {
             Vec::new()
         };
         self.check_count(&asked.tenant)?;
+        self.check_tenant_room(&asked.tenant, 0).await?;
         let template = self.template_for(&asked).await?;
         self.check_superuser(template.superuser)?;
         // From here until the row is there the template may not be removed.
@@ -112,8 +116,10 @@ impl Inner {
         self.template(template.id, &asked.tenant)?;
         let id = BranchId::new(self.now(), self.entropy.ten());
         let branch = self.row(id, &asked, &template);
-        self.check_room_for(&self.paths.template(template.id))
+        let copied = self
+            .check_room_for(&self.paths.template(template.id))
             .await?;
+        self.check_tenant_room(&asked.tenant, copied).await?;
         watch.phase("template");
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;
@@ -291,12 +297,12 @@ impl Inner {
     }
 
     /// Refuses when a copy of `data` does not fit: one that shares blocks takes next to nothing, one
-    /// that copies every byte takes as much as there is.
-    pub(crate) async fn check_room_for(&self, data: &Path) -> Result<(), BranchesError> {
+    /// that copies every byte takes as much as there is. Returns the bytes that it takes.
+    pub(crate) async fn check_room_for(&self, data: &Path) -> Result<u64, BranchesError> {
         self.check_room()?;
         let mounted = self.mounted();
         if mounted.volume.driver() != Driver::Copy {
-            return Ok(());
+            return Ok(0);
         }
         let (volume, from) = (mounted.volume.clone(), data.to_owned());
         let copied = blocking(move || {
@@ -314,7 +320,7 @@ impl Inner {
                 needed: Size(needed.bytes() >> 20 << 20),
             });
         }
-        Ok(())
+        Ok(copied)
     }
 
     /// The template that a request names, built now where it has to be.

@@ -21,6 +21,8 @@ pub(crate) struct Faults {
     pub deletions: ConditionSet,
     /// Branches that fill the volume could not be suspended.
     pub suspensions: ConditionSet,
+    /// Tenants whose branches take all that they may, by `tenant NAME`.
+    pub tenants: ConditionSet,
 }
 
 impl Faults {
@@ -34,6 +36,7 @@ impl Faults {
             discards: ConditionSet::new("branches_pool_not_emptied"),
             deletions: ConditionSet::new("branches_files_not_deleted"),
             suspensions: ConditionSet::new("branches_not_suspended"),
+            tenants: ConditionSet::new("branches_tenant_disk_full"),
         }
     }
 }

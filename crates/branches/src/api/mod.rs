@@ -23,6 +23,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::config::BranchesConfig;
+use crate::core::tenant_disk::TenantDisks;
 use crate::error::BranchesError;
 use crate::metrics::Metrics;
 use crate::model::{Branch, BranchId, BranchName, Phase};
@@ -39,6 +40,7 @@ pub mod change;
 pub mod create;
 mod faults;
 mod fill;
+mod memory;
 pub mod pool;
 mod postmaster;
 pub(crate) mod recover;
@@ -48,6 +50,7 @@ mod role_passwords;
 mod room;
 pub mod session;
 pub mod template;
+mod tenant_disk;
 pub mod verify;
 pub mod view;
 mod volume;
@@ -126,6 +129,14 @@ pub(crate) struct Inner {
     /// One for each query through the API that may begin.
     pub(crate) turns: Semaphore,
     pub(crate) due: Notify,
+    /// Processes of all branches that the kernel had killed for memory when they were last counted.
+    pub(crate) memory_kills: AtomicU64,
+    /// What the branches of each tenant take of the volume.
+    tenant_disks: Mutex<TenantDisks>,
+    /// What had been written to the volume when tenants were looked at last; `u64::MAX` before that.
+    tenants_looked_at: AtomicU64,
+    /// Held while tenants are measured.
+    measuring: Arc<tokio::sync::Mutex<()>>,
     pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub(crate) faults: Faults,
@@ -162,6 +173,12 @@ pub(crate) struct Slot {
     pub(crate) restarts: Mutex<Restarts>,
     /// Counts the ends of its postmasters; sessions watch it.
     pub(crate) ends: watch::Sender<u64>,
+    /// Processes of its postmaster that the kernel had killed for memory when they were last counted.
+    memory_kills: AtomicU64,
+    /// What was done to it, and why, that its users did not ask for.
+    notice: Mutex<Option<String>>,
+    /// Whether it was suspended because its tenant took too much of the volume.
+    waits_for_room: AtomicBool,
 }
 
 impl Slot {
@@ -178,6 +195,9 @@ impl Slot {
             idle_since: Mutex::new(Some(now)),
             restarts: Mutex::default(),
             ends: watch::Sender::new(0),
+            memory_kills: AtomicU64::new(0),
+            notice: Mutex::default(),
+            waits_for_room: AtomicBool::new(false),
         }
     }
 
@@ -193,6 +213,20 @@ impl Slot {
 
     pub(crate) fn set_live(&self, postmaster: Arc<Postmaster>) {
         *lock(&self.live) = Some(postmaster);
+    }
+
+    /// Keeps what was done to the branch, to be shown with it.
+    pub(crate) fn note(&self, notice: String) {
+        *lock(&self.notice) = Some(notice);
+    }
+
+    pub(crate) fn notice(&self) -> Option<String> {
+        lock(&self.notice).clone()
+    }
+
+    /// Drops the notice: a user has started the branch again or made it anew.
+    pub(crate) fn forget_notice(&self) {
+        *lock(&self.notice) = None;
     }
 
     /// Takes the postmaster out, so that its end is nobody's surprise, and tells its sessions.
@@ -259,7 +293,11 @@ impl Branches {
                 turns: Semaphore::new(turns),
                 config: options.config,
                 due: Notify::new(),
+                memory_kills: AtomicU64::new(0),
                 faults: Faults::new(),
+                tenant_disks: Mutex::default(),
+                tenants_looked_at: AtomicU64::new(u64::MAX),
+                measuring: Arc::default(),
                 pool: Pool::default(),
                 tasks: Mutex::default(),
             }),

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use egret_base::{Coded, Condition};
 use egret_postgres::cluster::private_directory;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 
+use super::memory::note_kills_of;
 use super::{Inner, Slot, lock};
 use crate::core::preset;
 use crate::error::{BranchesError, io};
@@ -72,10 +74,13 @@ impl Inner {
     /// Makes a running postmaster the branch's own and watches for its end.
     pub(super) fn keep(self: &Arc<Self>, id: BranchId, postmaster: Arc<Postmaster>) {
         let slot = self.slot(id);
+        slot.memory_kills
+            .store(postmaster.memory_kills(), Ordering::Release);
         slot.set_live(postmaster.clone());
         let inner = self.clone();
         tokio::spawn(async move {
             postmaster.exited().await;
+            note_kills_of(id, &slot, &postmaster);
             if inner.pool_lost(id) {
                 inner.metrics.postmaster_ended();
                 return;
@@ -150,7 +155,9 @@ impl Inner {
     /// Records that a branch cannot run.
     pub(super) fn give_up(&self, mut branch: Branch, error: &BranchesError) {
         branch.state = BranchState::Failed;
-        branch.failure = Some(format!("{}: {error}", error.code()));
+        let notice = self.known_slot(branch.id).and_then(|slot| slot.notice());
+        let notice = notice.map_or_else(String::new, |notice| format!("; {notice}"));
+        branch.failure = Some(format!("{}: {error}{notice}", error.code()));
         branch.postmaster = None;
         let stored = self
             .started()

@@ -80,6 +80,7 @@ impl Inner {
     ) -> Result<u64, BranchesError> {
         let mounted = self.mounted();
         let free = blocking(move || mounted.writable_bytes()).await?;
+        self.watch_tenants(free)?;
         let room = Room {
             free,
             falling_per_s: trend.add(elapsed, free),
@@ -128,7 +129,11 @@ impl Inner {
         tokio::spawn(async move {
             let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
             match inner.suspend_due(id, Why::NoRoom).await {
-                Ok(()) => faults.recover(&subject, "a branch that fills the volume is suspended"),
+                Ok(()) => {
+                    faults.recover(&subject, "a branch that fills the volume is suspended");
+                    let slot = inner.slot(id);
+                    slot.note("suspended while it grew: the volume was nearly full".to_owned());
+                }
                 Err(error) => {
                     let message = "a branch that fills the volume was not suspended";
                     faults.fail(&subject, &error, message);

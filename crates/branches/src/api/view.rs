@@ -29,6 +29,8 @@ pub struct BranchView {
     pub diverged_bytes: Option<u64>,
     /// What its template lost of its origin; `None` while that is not known.
     pub losses: Option<Vec<Loss>>,
+    /// What was done to it, and why, that its users did not ask for.
+    pub notice: Option<String>,
 }
 
 /// The recorded part of a [`BranchView`].
@@ -130,6 +132,8 @@ pub struct VolumeView {
     pub note: &'static str,
     /// What keeps branches apart from the machine and from each other.
     pub isolation: String,
+    /// What bounds their memory, processor time and processes.
+    pub limits: String,
 }
 
 impl Branches {
@@ -175,6 +179,10 @@ impl Branches {
             sessions: self.sessions(&branch),
             diverged_bytes: None,
             losses: self.losses(&branch),
+            notice: self
+                .inner
+                .known_slot(branch.id)
+                .and_then(|slot| slot.notice()),
             branch: ShownBranch {
                 id: branch.id.to_string(),
                 name: branch.name.to_string(),
@@ -288,6 +296,7 @@ impl Branches {
         let mounted = self.inner.mounted();
         let space = mounted.space()?;
         let driver = mounted.volume.driver();
+        let isolation = &self.inner.started()?.isolation;
         Ok(VolumeView {
             driver: driver.name(),
             path: mounted.root.display().to_string(),
@@ -296,7 +305,8 @@ impl Branches {
             free_bytes: space.free,
             free_bytes_min: self.inner.config.free_min.bytes(),
             note: driver.note(),
-            isolation: self.inner.started()?.isolation.describe(),
+            isolation: isolation.describe(),
+            limits: isolation.groups().describe(),
         })
     }
 

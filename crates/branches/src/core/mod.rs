@@ -8,3 +8,4 @@ pub mod quota;
 pub mod reconcile;
 pub mod request;
 pub mod room;
+pub mod tenant_disk;

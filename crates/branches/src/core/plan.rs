@@ -52,6 +52,8 @@ pub enum Why {
     Idle,
     /// It takes the room below `branches.free_critical`.
     NoRoom,
+    /// It grows while its tenant's branches take more than `branches.tenant_disk_max`.
+    TenantDisk,
 }
 
 /// Everything that is due at `now`.

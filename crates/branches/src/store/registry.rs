@@ -4,7 +4,7 @@
 //! are read once and looked up in memory after. A change is written to `state.db` first and to
 //! memory after, one change after the other, so that the two agree.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -315,6 +315,13 @@ impl Registry {
         drop(known);
         found.sort_by_key(|branch| (branch.created_at, branch.id));
         found
+    }
+
+    /// Tenants of branches that are named.
+    pub fn tenants(&self) -> BTreeSet<String> {
+        let known = self.read();
+        let named = known.names.iter().filter(|(_, names)| !names.is_empty());
+        named.map(|(tenant, _)| tenant.clone()).collect()
     }
 
     /// How many branches fit.

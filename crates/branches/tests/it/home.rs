@@ -99,6 +99,18 @@ impl Home {
         egret
     }
 
+    /// Starts, or says why the branches cannot.
+    pub async fn try_start(&self) -> Result<Egret, String> {
+        let egret = self.start().await;
+        match egret.stack.failures().reason("branches") {
+            None => Ok(egret),
+            Some(reason) => {
+                egret.stack.stop().await;
+                Err(reason)
+            }
+        }
+    }
+
     fn build(&self, steps: Option<Arc<dyn Steps>>) -> Egret {
         crate::logs::watch();
         let mounted = open_volume(&self.directory, &self.config).expect("the volume opens");

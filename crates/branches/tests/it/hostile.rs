@@ -208,6 +208,7 @@ async fn a_proof_runs_no_code_of_those_who_own_tables_of_the_source() {
     let row = source.query_one(sql, &[]).await.unwrap();
     assert!(row.get::<_, bool>(0));
     egret.stop().await;
+}
 
 /// Makes directories one inside the other in the data directory of a branch, as code of its
 /// superuser can.

@@ -26,6 +26,7 @@ const PROVOKED: [&str; 16] = [
     "the pool was not filled",
     "the volume is full: branches that grow are suspended",
     "a server that runs code of a branch was given up",
+    "branches of a tenant take all that they may: those that grow are suspended",
 ];
 
 static UNEXPECTED: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -1,5 +1,6 @@
 //! The branches engine on a real embedded PostgreSQL and real file systems.
 
+mod bounds;
 mod confined;
 mod crashes;
 mod faults;
@@ -13,5 +14,6 @@ mod pool;
 mod pool_faults;
 mod resident;
 mod rights;
+mod tenant_disk;
 mod unanswered;
 mod volumes;

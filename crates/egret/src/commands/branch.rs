@@ -220,6 +220,7 @@ fn row(branch: Branch) -> Vec<String> {
             .map(|(key, value)| format!("{key}={value}")),
     );
     notes.extend(branch.failure);
+    notes.extend(branch.notice);
     vec![
         branch.name,
         branch.state,
@@ -260,6 +261,7 @@ fn describe(branch: Branch) -> String {
         ("name", branch.name),
         ("state", branch.state),
         ("failure", branch.failure.unwrap_or_default()),
+        ("notice", branch.notice.unwrap_or_default()),
         ("template", branch.parent.template),
         ("parent", branch.parent.branch.unwrap_or_default()),
         ("preset", branch.preset),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::answers::{
-    Condition, Documents, Failed, Postgres, Queue, Series, Service, Status, Volume,
+    Condition, Documents, Failed, Postgres, Queue, Section, Series, Service, Status, Volume,
 };
 use crate::api::Api;
 use crate::failure::Failure;
@@ -15,6 +15,10 @@ pub(crate) async fn show(api: &Api, output: Output) -> Result<(), Failure> {
 }
 
 fn text(status: Status) -> String {
+    let limits = match &status.volume {
+        Some(Section::Told(volume)) => volume.limits.clone(),
+        _ => String::new(),
+    };
     let summary = facts(&[
         (
             "egret",
@@ -48,6 +52,7 @@ fn text(status: Status) -> String {
                 part.line(|branches| by_state(branches.total, &branches.by_state))
             }),
         ),
+        ("limits", limits),
         (
             "queue",
             status

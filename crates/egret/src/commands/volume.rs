@@ -35,6 +35,7 @@ pub(crate) async fn volume(command: cli::Volume, api: &Api, output: Output) -> R
             ),
             ("note", volume.note),
             ("isolation", volume.isolation),
+            ("limits", volume.limits),
         ])
     })
 }

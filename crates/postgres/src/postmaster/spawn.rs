@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
 use super::Launch;
+use crate::control_groups::GroupLease;
 use crate::error::{PostgresError, io};
 use crate::isolation::UserLease;
 use crate::owner::Owner;
@@ -34,7 +35,20 @@ pub(super) struct Spawned {
     pub log: File,
 }
 
-pub(super) fn spawn(launch: &Launch, lease: Option<&UserLease>) -> Result<Spawned, PostgresError> {
+/// The control group of a server to be kept apart, where this machine has them.
+pub(super) fn group(launch: &Launch) -> Result<Option<GroupLease>, PostgresError> {
+    let Some(isolation) = &launch.isolation else {
+        return Ok(None);
+    };
+    let leased = isolation.groups().lease(&launch.data, launch.nice);
+    leased.map_err(io("make a control group for", &launch.data))
+}
+
+pub(super) fn spawn(
+    launch: &Launch,
+    lease: Option<&UserLease>,
+    group: Option<&GroupLease>,
+) -> Result<Spawned, PostgresError> {
     let scratch = scratch(launch, lease)?;
     let log = open_log(launch, scratch.as_ref()).map_err(io("open", &launch.log_file))?;
     let copy = || log.try_clone().map_err(io("open", &launch.log_file));
@@ -73,13 +87,19 @@ pub(super) fn spawn(launch: &Launch, lease: Option<&UserLease>) -> Result<Spawne
         Some(isolation) => {
             let preloaded = |(name, _): &&(String, String)| name == "shared_preload_libraries";
             let libraries = launch.settings.iter().rev().find(preloaded);
-            let confinement = isolation.confine(
+            let mut confinement = isolation.confine(
                 &launch.binaries,
                 &launch.data,
                 &launch.socket_dir,
                 libraries.map_or("", |(_, value)| value.as_str()),
                 lease.map(|lease| (lease, scratch)),
             )?;
+            if let Some(group) = group {
+                let entrance = group
+                    .entrance()
+                    .map_err(io("confine the server of", &launch.data))?;
+                confinement = confinement.in_group(entrance);
+            }
             confinement.apply(&mut command);
         }
     }

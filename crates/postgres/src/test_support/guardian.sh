@@ -13,8 +13,18 @@ kill_inside() {
         esac
     done
 }
+# Control groups for branches are named after the data directory, which is the test's directory or one in it.
+base=$(awk '$3 == "cgroup2" {print $2; exit}' /proc/mounts)$(sed -n 's/^0:://p' /proc/self/cgroup)
+remove_groups() {
+    for place in "$directory" "$directory"/*; do
+        sum=$(printf %s "$place" | sha256sum)
+        group="$base/egret-branches-${sum:0:16}"
+        if [ -d "$group" ]; then rmdir "$group"/*/ "$group" 2>/dev/null; fi
+    done
+}
 for attempt in $(seq 100); do
     kill_inside
+    remove_groups
     loops=$(awk -v d="$directory/" 'index($2, d) == 1 && $1 ~ /^\/dev\/loop/ {print $1}' /proc/mounts)
     awk -v d="$directory/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r | while read -r mount; do
         umount "$mount" 2>/dev/null

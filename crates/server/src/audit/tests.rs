@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use egret_base::{ManualClock, SystemEntropy};
 
+use super::lines::LinesFromEnd;
 use super::quota::{FAILED_PER_MINUTE_MAX, FAILED_PER_TENANT_MINUTE_MAX};
 use super::sessions::{SESSIONS_PER_MINUTE_MAX, SESSIONS_PER_TENANT_MINUTE_MAX};
-use super::lines::LinesFromEnd;
 use super::*;
 
 fn options(directory: &std::path::Path) -> AuditOptions {

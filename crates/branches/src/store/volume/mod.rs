@@ -3,7 +3,7 @@
 //! `btrfs` snapshots a subvolume in one atomic step whatever its size; `reflink` clones every file
 //! of a stopped server by sharing its blocks; `copy` copies every byte and works everywhere.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use crate::error::BranchesError;
 mod btrfs;
 pub mod image;
 pub mod relocation;
+pub mod tenant;
 pub mod tree;
 
 /// Which driver makes the copies.
@@ -229,8 +230,8 @@ fn chosen(wanted: &str, offered: Driver) -> Result<Driver, BranchesError> {
 /// The file system's.
 pub fn bytes_on_disk(path: &Path) -> std::io::Result<u64> {
     let mut total = 0;
-    walk(path, &mut |_, _, stat| {
-        total += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+    walk(path, &mut |entry| {
+        total += u64::try_from(entry.stat.st_blocks).unwrap_or(0) * 512;
         Ok(())
     })?;
     Ok(total)
@@ -270,32 +271,55 @@ fn unshared_below(path: &Path, cloned_at: Timestamp) -> std::io::Result<u64> {
     // One second earlier, for the file system's coarse clock.
     let since_s = cloned_at.as_micros().div_euclid(1_000_000) - 1;
     let mut total = 0;
-    walk(path, &mut |directory, name, stat| {
+    walk(path, &mut |entry| {
+        let stat = entry.stat;
         if kind_of(stat) == Kind::File && stat.st_ctime >= since_s && stat.st_mtime >= since_s {
-            total += unshared_bytes(&directory.read(name)?.0)?;
+            total += unshared_bytes(&entry.directory.read(entry.name)?.0)?;
         }
         Ok(())
     })?;
     Ok(total)
 }
 
-/// What is called for each entry: where it is, its name, its numbers.
-type Visit<'a> = dyn FnMut(&Directory, &OsStr, &Stat) -> std::io::Result<()> + 'a;
+/// A file or directory below another one.
+struct WalkEntry<'a> {
+    directory: &'a Directory,
+    /// The names of the directories that lead there.
+    place: &'a [OsString],
+    name: &'a OsStr,
+    stat: &'a Stat,
+}
+
+/// What is called for each entry.
+type Visit<'a> = dyn FnMut(WalkEntry<'_>) -> std::io::Result<()> + 'a;
 
 /// Calls `visit` for everything down to [`DEPTH_MAX`] below a directory that may be changing. It
 /// belongs to the server's user: no link is followed, and what that user keeps from being read is
 /// left out.
 fn walk(path: &Path, visit: &mut Visit<'_>) -> std::io::Result<()> {
-    walk_open(&Directory::open(path)?, 0, visit)
+    walk_open(&Directory::open(path)?, &mut Vec::new(), visit)
 }
 
-fn walk_open(directory: &Directory, depth: usize, visit: &mut Visit<'_>) -> std::io::Result<()> {
+fn walk_open(
+    directory: &Directory,
+    place: &mut Vec<OsString>,
+    visit: &mut Visit<'_>,
+) -> std::io::Result<()> {
     for name in directory.names()? {
         let name = name?;
         let visited = directory.stat(&name).and_then(|stat| {
-            visit(directory, &name, &stat)?;
-            if kind_of(&stat) == Kind::Directory && depth < DEPTH_MAX {
-                walk_open(&directory.enter(&name)?, depth + 1, visit)?;
+            visit(WalkEntry {
+                directory,
+                place,
+                name: &name,
+                stat: &stat,
+            })?;
+            if kind_of(&stat) == Kind::Directory && place.len() < DEPTH_MAX {
+                let below = directory.enter(&name)?;
+                place.push(name.clone());
+                let walked = walk_open(&below, place, visit);
+                place.pop();
+                walked?;
             }
             Ok(())
         });

@@ -202,9 +202,9 @@ impl Volume for Tree {
             return super::unshared_below(path, cloned_at);
         }
         let mut total = 0;
-        walk(path, &mut |_, _, stat| {
+        walk(path, &mut |entry| {
             // `st_blocks` counts 512 bytes whatever the block size (stat(2)).
-            total += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+            total += u64::try_from(entry.stat.st_blocks).unwrap_or(0) * 512;
             Ok(())
         })?;
         Ok(total)

@@ -58,6 +58,9 @@ pub(super) struct Branch {
     diverged_bytes: Option<u64>,
     /// Why it failed.
     failure: Option<String>,
+    /// What was done to it, and why, that its users did not ask for: it was suspended to keep room on the disk, or
+    /// processes of it were killed because memory was at its limit. Null after it is started again.
+    notice: Option<String>,
     /// What its creation did.
     receipt: Option<Receipt>,
 }
@@ -200,6 +203,8 @@ pub(super) struct Volume {
     note: &'static str,
     /// What keeps branches apart from the machine and from each other.
     isolation: String,
+    /// What bounds their memory, processor time and processes.
+    limits: String,
 }
 
 /// What was proved of a branch.
@@ -281,6 +286,7 @@ impl From<BranchView> for Branch {
             sessions: view.sessions,
             diverged_bytes: view.diverged_bytes,
             failure: branch.failure,
+            notice: view.notice,
             receipt: branch
                 .receipt
                 .map(|receipt| Receipt::new(receipt, view.losses)),
@@ -346,6 +352,7 @@ impl From<VolumeView> for Volume {
             free_bytes_min: view.free_bytes_min,
             note: view.note,
             isolation: view.isolation,
+            limits: view.limits,
         }
     }
 }

@@ -297,6 +297,7 @@ async fn the_volume_is_shown_and_not_made_twice() {
     assert!(volume["free_bytes"].as_u64().unwrap() <= volume["size_bytes"].as_u64().unwrap());
     assert_eq!(volume["free_bytes_min"], 64 << 20);
     assert!(volume["isolation"].as_str().unwrap().contains("seccomp"));
+    assert!(volume["limits"].as_str().is_some(), "{volume}");
     let wish = json!({"size_bytes": 1_u64 << 30});
     let problem = rig.refused(Method::POST, "/v1/volume", wish, 409, "volume_unusable");
     let detail = problem.await["detail"].to_string();

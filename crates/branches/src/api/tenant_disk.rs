@@ -1,0 +1,229 @@
+//! Keeping the branches of each tenant within its share of the volume, by stopping the one that grows.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use egret_base::settings::Size;
+use egret_base::{Limit, Timestamp};
+
+use super::{Inner, lock};
+use crate::core::plan::Why;
+use crate::core::tenant_disk::STEP_BYTES;
+use crate::error::{BranchesError, io};
+use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, TemplateState};
+use crate::store::source::blocking;
+use crate::store::volume::tenant::{TenantCopy, measure};
+
+/// The name of the limit.
+const LIMIT: &str = "branches.tenant_disk_max";
+
+impl Inner {
+    /// What the branches of one tenant may take.
+    fn tenant_disk_max(&self) -> Result<u64, BranchesError> {
+        match self.config.tenant_disk_max {
+            Some(size) => Ok(size.bytes()),
+            None => Ok(self.mounted().space()?.size / 5 * 4),
+        }
+    }
+
+    /// Notes the free room, and has tenants measured whose branches may have grown too large: behind,
+    /// and one after the other.
+    pub(super) fn watch_tenants(self: &Arc<Self>, free: u64) -> Result<(), BranchesError> {
+        let written = {
+            let mut disks = lock(&self.tenant_disks);
+            disks.note_free(free);
+            disks.written()
+        };
+        let looked_at = self.tenants_looked_at.load(Ordering::Acquire);
+        let is_first = looked_at == u64::MAX;
+        if !is_first && written - looked_at < STEP_BYTES / 4 {
+            return Ok(());
+        }
+        let Ok(turn) = self.measuring.clone().try_lock_owned() else {
+            return Ok(());
+        };
+        self.tenants_looked_at.store(written, Ordering::Release);
+        let limit = self.tenant_disk_max()?;
+        let tenants = self.tenants()?;
+        let due: Vec<String> = {
+            let mut disks = lock(&self.tenant_disks);
+            disks.retain(|tenant| tenants.contains(tenant));
+            let due = tenants.iter().filter(|tenant| disks.is_due(tenant, limit));
+            due.cloned().collect()
+        };
+        self.faults
+            .tenants
+            .retain(|subject| tenants.iter().any(|tenant| subject == subject_of(tenant)));
+        if due.is_empty() {
+            return Ok(());
+        }
+        let inner = self.clone();
+        tokio::spawn(async move {
+            let _turn = turn;
+            for tenant in due {
+                if let Err(error) = inner.measure_tenant(&tenant).await
+                    && !inner.stopping.load(Ordering::Acquire)
+                {
+                    tracing::debug!(tenant, %error, "the branches of a tenant were not measured");
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Tenants with branches or templates.
+    fn tenants(&self) -> Result<BTreeSet<String>, BranchesError> {
+        let registry = &self.started()?.registry;
+        let mut tenants = registry.tenants();
+        let templates = registry.templates().into_iter();
+        tenants.extend(templates.filter_map(|template| template.tenant));
+        Ok(tenants)
+    }
+
+    /// Measures what the branches of a tenant take, and suspends the one that grows where that is too
+    /// much. Returns the bytes.
+    async fn measure_tenant(self: &Arc<Self>, tenant: &str) -> Result<u64, BranchesError> {
+        let limit = self.tenant_disk_max()?;
+        let (copies, originals) = self.copies_of(tenant)?;
+        let mounted = self.mounted();
+        let at = lock(&self.tenant_disks).written();
+        let disk = blocking(move || {
+            measure(&mounted, &copies, &originals).map_err(io("measure", &mounted.root))
+        })
+        .await?;
+        let bytes = disk.bytes;
+        let growing = lock(&self.tenant_disks).record(tenant, at, disk, limit);
+        let (faults, subject) = (&self.faults.tenants, subject_of(tenant));
+        let taken = taken(bytes, limit);
+        if bytes < limit {
+            faults.recover(&subject, "the branches of a tenant have room again");
+        } else {
+            let message =
+                "branches of a tenant take all that they may: those that grow are suspended";
+            faults.fail(&subject, &taken, message);
+        }
+        if let Some(id) = growing {
+            self.stop_for_tenant(id, taken);
+        }
+        Ok(bytes)
+    }
+
+    /// Suspends a branch while tenants are measured further.
+    fn stop_for_tenant(self: &Arc<Self>, id: BranchId, taken: String) {
+        let inner = self.clone();
+        tokio::spawn(async move {
+            let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
+            let slot = inner.slot(id);
+            // Before it is suspended: a client may come at once.
+            slot.note(format!("suspended while it grew: {taken}"));
+            slot.waits_for_room.store(true, Ordering::Release);
+            match inner.suspend_due(id, Why::TenantDisk).await {
+                Ok(()) => faults.recover(&subject, "a branch that takes too much is suspended"),
+                Err(error) => {
+                    slot.forget_notice();
+                    slot.waits_for_room.store(false, Ordering::Release);
+                    let message = "a branch that takes too much was not suspended";
+                    faults.fail(&subject, &error, message);
+                }
+            }
+        });
+    }
+
+    /// Whether a tenant took less than it may when it was measured last.
+    pub(super) fn has_tenant_room(&self, tenant: &str) -> bool {
+        !lock(&self.tenant_disks).is_full(tenant)
+    }
+
+    /// Refuses when the branches of a tenant take all that they may, or would with `more` bytes. It is
+    /// measured again before it is refused: the tenant may have destroyed some.
+    pub(super) async fn check_tenant_room(
+        self: &Arc<Self>,
+        tenant: &str,
+        more: u64,
+    ) -> Result<(), BranchesError> {
+        let more = more.max(1);
+        let max = self.tenant_disk_max()?;
+        let known = lock(&self.tenant_disks).bytes_of(tenant);
+        let limit = Limit::new(LIMIT, max);
+        if limit.check(known.saturating_add(more)).is_ok() && more == 1 {
+            return Ok(());
+        }
+        let bytes = {
+            let _turn = self.measuring.clone().lock_owned().await;
+            self.measure_tenant(tenant).await?
+        };
+        Ok(limit.check(bytes.saturating_add(more))?)
+    }
+
+    /// The data directories that belong to a tenant, and those that belong to none.
+    fn copies_of(
+        &self,
+        tenant: &str,
+    ) -> Result<(Vec<TenantCopy>, Vec<std::path::PathBuf>), BranchesError> {
+        let registry = &self.started()?.registry;
+        let is_own = |branch: &Branch| {
+            branch.tenant == tenant
+                && !matches!(branch.state, BranchState::Destroying | BranchState::Pooled)
+        };
+        let branches = registry.branches_where(is_own);
+        let templates: HashMap<TemplateId, Template> = registry
+            .templates()
+            .into_iter()
+            .filter(|template| template.state != TemplateState::Removing)
+            .map(|template| (template.id, template))
+            .collect();
+        let mut copies = Vec::new();
+        let mut originals = vec![self.source.layout().data];
+        for template in templates.values() {
+            match template.tenant.as_deref() {
+                None => originals.push(self.paths.template(template.id)),
+                Some(owner) if owner == tenant => copies.push(TenantCopy {
+                    path: self.paths.template(template.id),
+                    branch: None,
+                    since: unmodified_since(template, &templates, &branches),
+                }),
+                Some(_) => {}
+            }
+        }
+        copies.extend(branches.iter().map(|branch| TenantCopy {
+            path: self.paths.branch(branch.id),
+            branch: Some(branch.id),
+            since: branch.created_at,
+        }));
+        Ok((copies, originals))
+    }
+}
+
+/// Since when files of a template of a branch may differ from the source's: when the first of the
+/// branches it descends from was made. All may where that is not known any more.
+fn unmodified_since(
+    template: &Template,
+    templates: &HashMap<TemplateId, Template>,
+    branches: &[Branch],
+) -> Timestamp {
+    let mut template = template;
+    // As many steps as there are templates: a registry of an earlier version may hold a cycle.
+    for _ in 0..=templates.len() {
+        let origin = branches
+            .iter()
+            .find(|branch| Some(branch.id) == template.origin_branch);
+        let Some(origin) = origin else {
+            break;
+        };
+        match templates.get(&origin.template) {
+            Some(parent) if parent.origin_branch.is_some() => template = parent,
+            _ => return origin.created_at,
+        }
+    }
+    Timestamp::from_micros(0)
+}
+
+fn subject_of(tenant: &str) -> String {
+    format!("tenant {tenant}")
+}
+
+fn taken(bytes: u64, limit: u64) -> String {
+    let (bytes, limit) = (Size(bytes >> 20 << 20), Size(limit));
+    format!("the tenant's branches take {bytes}, {LIMIT} is {limit}")
+}

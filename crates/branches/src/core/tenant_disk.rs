@@ -1,0 +1,137 @@
+//! How much of the volume the branches of each tenant take, and when that is to be measured again.
+//!
+//! Measuring looks at the extents of every changed file, free room at two numbers. So what is written
+//! anywhere on the volume is counted by the fall of free room, and a tenant is measured when that
+//! could have taken it over its limit: never while it is far from it, and each [`STEP_BYTES`] when it
+//! is near.
+
+use std::collections::HashMap;
+
+use crate::core::room::fastest_growing;
+use crate::model::BranchId;
+
+/// A tenant near its limit is measured when so much has been written to the volume.
+pub const STEP_BYTES: u64 = 16 << 20;
+
+/// What the branches of one tenant take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantDisk {
+    /// In all, its own templates included.
+    pub bytes: u64,
+    /// By branch: what is shared by some is counted at one of them, or at their template.
+    pub branches: HashMap<BranchId, u64>,
+}
+
+struct TenantMeasurement {
+    disk: TenantDisk,
+    /// [`TenantDisks::written`] before it was made.
+    at: u64,
+    is_full: bool,
+}
+
+/// The latest measurement of each tenant.
+#[derive(Default)]
+pub struct TenantDisks {
+    free: Option<u64>,
+    /// By how many bytes free room has fallen since the start; rises are not taken off.
+    written: u64,
+    tenants: HashMap<String, TenantMeasurement>,
+}
+
+impl TenantDisks {
+    /// Notes how much can be written to the volume.
+    pub fn note_free(&mut self, free: u64) {
+        let before = self.free.replace(free).unwrap_or(free);
+        self.written = self.written.saturating_add(before.saturating_sub(free));
+    }
+
+    /// How much has been written: to be passed to [`TenantDisks::record`] with what is measured now.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Whether a tenant may have grown over the limit since it was measured.
+    pub fn is_due(&self, tenant: &str, limit: u64) -> bool {
+        let Some(measured) = self.tenants.get(tenant) else {
+            return true;
+        };
+        let room = limit.saturating_sub(measured.disk.bytes);
+        self.written - measured.at >= room.max(STEP_BYTES)
+    }
+
+    /// Notes what was measured. Returns the branch to be stopped: where the tenant is over the limit,
+    /// the one that has grown most.
+    pub fn record(
+        &mut self,
+        tenant: &str,
+        at: u64,
+        disk: TenantDisk,
+        limit: u64,
+    ) -> Option<BranchId> {
+        let is_over = disk.bytes > limit;
+        let is_full = disk.bytes >= limit;
+        let measurement = TenantMeasurement { disk, at, is_full };
+        let before = self.tenants.insert(tenant.to_owned(), measurement);
+        let mut before = before.filter(|_| is_over)?.disk.branches;
+        let now = &self.tenants.get(tenant)?.disk.branches;
+        // Branches that are new since then had nothing.
+        for id in now.keys() {
+            before.entry(*id).or_default();
+        }
+        fastest_growing(&before, now)
+    }
+
+    /// What a tenant took when it was measured last; 0 when it never was.
+    pub fn bytes_of(&self, tenant: &str) -> u64 {
+        self.tenants
+            .get(tenant)
+            .map_or(0, |measured| measured.disk.bytes)
+    }
+
+    /// Whether a tenant took as much as it may when it was measured last.
+    pub fn is_full(&self, tenant: &str) -> bool {
+        self.tenants
+            .get(tenant)
+            .is_some_and(|measured| measured.is_full)
+    }
+
+    /// Forgets tenants without branches and templates.
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.tenants.retain(|tenant, _| exists(tenant));
+    }
+}
+
+/// Ranges of bytes of a device that do not overlap.
+#[derive(Debug, Default)]
+pub struct Ranges {
+    /// The end of each by its start.
+    ends: std::collections::BTreeMap<u64, u64>,
+}
+
+impl Ranges {
+    /// Adds a range. Returns how many bytes of it are new.
+    pub fn add(&mut self, start: u64, length: u64) -> u64 {
+        let (mut first, mut end) = (start, start.saturating_add(length));
+        let mut known = 0;
+        // Those that begin before its end and end at or behind its start, the last one first.
+        while let Some((&other, &other_end)) = self.ends.range(..=end).next_back() {
+            if other_end < first {
+                break;
+            }
+            let overlap = other_end
+                .min(start + length)
+                .saturating_sub(other.max(start));
+            known += overlap;
+            self.ends.remove(&other);
+            first = first.min(other);
+            end = end.max(other_end);
+        }
+        if end > first {
+            self.ends.insert(first, end);
+        }
+        length - known
+    }
+}
+
+#[cfg(test)]
+mod tests;

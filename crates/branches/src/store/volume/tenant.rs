@@ -1,0 +1,151 @@
+//! How much of the volume the copies of one tenant take.
+//!
+//! What a branch alone has is its own. Once a template is taken of it, both share that, and neither has
+//! it alone; so extents that are shared are distinguished by where they are on the device: what the
+//! source or a template of it has costs the tenant nothing, all else counts once.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use egret_base::Timestamp;
+use egret_linux::directory::{Directory, Kind, kind_of};
+use egret_linux::extents::{FileExtent, visit_extents};
+
+use super::{Driver, Mounted, walk_open};
+use crate::core::tenant_disk::{Ranges, TenantDisk};
+use crate::model::BranchId;
+
+/// A copy that belongs to a tenant.
+#[derive(Clone, Debug)]
+pub struct TenantCopy {
+    /// Its data directory.
+    pub path: PathBuf,
+    /// The branch; `None` for a template of one.
+    pub branch: Option<BranchId>,
+    /// What has not been modified since is the source's.
+    pub since: Timestamp,
+}
+
+/// Measures what a tenant's copies take that neither of `originals` has: the source and its
+/// templates. A copy that goes meanwhile takes nothing.
+///
+/// # Errors
+/// The file system's.
+pub fn measure(
+    mounted: &Mounted,
+    copies: &[TenantCopy],
+    originals: &[PathBuf],
+) -> io::Result<TenantDisk> {
+    let mut survey = Survey {
+        disk: TenantDisk::default(),
+        ranges: Ranges::default(),
+        known: BTreeSet::new(),
+        originals,
+        // Without a template of the tenant's own, only originals share anything with its branches.
+        looks_at_shared: copies.iter().any(|copy| copy.branch.is_none()),
+    };
+    // Templates first: a branch has then what was added since.
+    let (templates, branches): (Vec<&TenantCopy>, Vec<&TenantCopy>) =
+        copies.iter().partition(|copy| copy.branch.is_none());
+    for copy in templates.into_iter().chain(branches) {
+        let measured = if mounted.volume.driver() == Driver::Copy {
+            mounted.volume.diverged_bytes(&copy.path, copy.since)
+        } else {
+            survey.measure(copy)
+        };
+        let bytes = match measured {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            bytes => bytes?,
+        };
+        survey.disk.bytes += bytes;
+        if let Some(branch) = copy.branch {
+            survey.disk.branches.insert(branch, bytes);
+        }
+    }
+    Ok(survey.disk)
+}
+
+struct Survey<'a> {
+    disk: TenantDisk,
+    /// What is on the device of the originals' files that were looked at, and of the copies.
+    ranges: Ranges,
+    /// Files of the originals that were looked at, by their path in the data directory.
+    known: BTreeSet<Vec<OsString>>,
+    originals: &'a [PathBuf],
+    looks_at_shared: bool,
+}
+
+impl Survey<'_> {
+    fn measure(&mut self, copy: &TenantCopy) -> io::Result<u64> {
+        // One second earlier, for the file system's coarse clock.
+        let since_s = copy.since.as_micros().div_euclid(1_000_000) - 1;
+        let mut total = 0;
+        walk_open(
+            &Directory::open(&copy.path)?,
+            &mut Vec::new(),
+            &mut |entry| {
+                let stat = entry.stat;
+                let is_changed = stat.st_ctime >= since_s && stat.st_mtime >= since_s;
+                if kind_of(stat) == Kind::File && is_changed {
+                    let file = entry.directory.read(entry.name)?.0;
+                    total += self.own_bytes(&file, entry.place, entry.name)?;
+                }
+                Ok(())
+            },
+        )?;
+        Ok(total)
+    }
+
+    fn own_bytes(&mut self, file: &File, place: &[OsString], name: &OsStr) -> io::Result<u64> {
+        let mut own = 0;
+        let mut shared: Vec<FileExtent> = Vec::new();
+        visit_extents(file, &mut |extent| {
+            if !extent.is_shared {
+                own += extent.length;
+            } else if self.looks_at_shared {
+                shared.push(extent);
+            }
+        })?;
+        if shared.is_empty() {
+            return Ok(own);
+        }
+        self.learn_originals(place, name)?;
+        let new = shared
+            .iter()
+            .map(|extent| self.ranges.add(extent.physical, extent.length));
+        Ok(own + new.sum::<u64>())
+    }
+
+    /// Adds the extents of the files of this path in the originals.
+    fn learn_originals(&mut self, place: &[OsString], name: &OsStr) -> io::Result<()> {
+        let mut path = place.to_vec();
+        path.push(name.to_owned());
+        if self.known.contains(&path) {
+            return Ok(());
+        }
+        for original in self.originals {
+            let opened = Directory::open(original).and_then(|root| open_below(root, place, name));
+            match opened {
+                Ok(file) => visit_extents(&file, &mut |extent| {
+                    self.ranges.add(extent.physical, extent.length);
+                })?,
+                // It has no such file, or goes meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.known.insert(path);
+        Ok(())
+    }
+}
+
+fn open_below(root: Directory, place: &[OsString], name: &OsStr) -> io::Result<File> {
+    let mut directory = root;
+    for step in place {
+        directory = directory.enter(step)?;
+    }
+    Ok(directory.read(name)?.0)
+}

@@ -1,0 +1,108 @@
+//! Control groups of branches. What the machine does not offer is said and not checked.
+
+use std::path::PathBuf;
+
+use egret_branches::model::{BranchState, DEFAULT_TENANT};
+
+use crate::home::{Egret, Home, name};
+
+/// The control group of a process below the mounted hierarchy of version 2.
+fn group_of(pid: i32) -> PathBuf {
+    let membership = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let group = membership.lines().find_map(|line| line.strip_prefix("0::"));
+    PathBuf::from(group.unwrap_or_default())
+}
+
+/// Where that group's directory is, by what Egret says of its limits.
+fn groups_of(egret: &Egret) -> Option<PathBuf> {
+    let limits = egret.branches.volume().unwrap().limits;
+    let Some(rest) = limits.strip_prefix("control groups in ") else {
+        eprintln!("NOT CHECKED: {limits}");
+        return None;
+    };
+    let (path, _) = rest.split_once(": ").unwrap();
+    Some(path.into())
+}
+
+fn names(directory: &PathBuf) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let entries = entries.map(Result::unwrap);
+    let directories = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+    let names = directories.map(|entry| entry.file_name().into_string().unwrap());
+    names.collect()
+}
+
+/// Waits until only one group is left, that of the branch with this id.
+async fn until_left(groups: &PathBuf, id: &str) {
+    loop {
+        let names = names(groups);
+        if names.len() == 1 {
+            return assert!(names[0].starts_with(id), "{names:?}");
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_of_a_branch_is_in_a_group_of_its_own() {
+    let home = Home::new("group");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let (one, two) = (egret.branch("one").await, egret.branch("two").await);
+    let Some(groups) = groups_of(&egret) else {
+        return egret.stop().await;
+    };
+    let pid = one.postmaster.unwrap().0;
+    let group = group_of(pid);
+    let own = group.file_name().unwrap().to_str().unwrap();
+    assert!(own.starts_with(&one.id.hex()), "{}", group.display());
+    // All of its processes, and neither those of the other branch nor the template's builder, which
+    // has ended.
+    let members = std::fs::read_to_string(groups.join(own).join("cgroup.procs")).unwrap();
+    let mut members: Vec<i32> = members.lines().map(|line| line.parse().unwrap()).collect();
+    let data = home.directory.join("volume/branches").join(one.id.hex());
+    let mut processes = egret_postgres::postmaster::in_directory(&data);
+    members.sort_unstable();
+    processes.sort_unstable();
+    assert!(members.contains(&pid) && members.len() > 1, "{members:?}");
+    assert_eq!(members, processes);
+    assert_ne!(group, group_of(two.postmaster.unwrap().0));
+    assert_eq!(names(&groups).len(), 2);
+    assert_ne!(group_of(std::process::id().cast_signed()), group);
+    let suspended = egret.branches.suspend(DEFAULT_TENANT, &name("one")).await;
+    assert_eq!(suspended.unwrap().state, BranchState::Suspended);
+    until_left(&groups, &two.id.hex()).await;
+    egret.ask("one", "SELECT 1").await.unwrap();
+    assert_eq!(names(&groups).len(), 2);
+    egret.destroy("two").await;
+    until_left(&groups, &one.id.hex()).await;
+    egret.stop().await;
+    assert!(!groups.exists(), "{:?}", names(&groups));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_that_are_missing_are_refused_where_they_are_required() {
+    let mut home = Home::new("groups");
+    home.config.cgroup = "all of them".to_owned();
+    let refused = home.try_start().await.unwrap_err();
+    assert!(refused.contains("use auto, full or off"), "{refused}");
+    home.config.cgroup = "full".to_owned();
+    match home.try_start().await {
+        Ok(egret) => {
+            let limits = egret.branches.volume().unwrap().limits;
+            assert!(!limits.contains("NOT bounded"), "{limits}");
+            egret.stop().await;
+        }
+        Err(refused) => assert!(refused.contains("branches.cgroup is full"), "{refused}"),
+    }
+    home.config.cgroup = "off".to_owned();
+    let egret = home.start().await;
+    assert_eq!(groups_of(&egret), None);
+    egret.make_app().await;
+    let one = egret.branch("one").await;
+    let own = group_of(std::process::id().cast_signed());
+    assert_eq!(group_of(one.postmaster.unwrap().0), own);
+    egret.stop().await;
+}

@@ -1,0 +1,139 @@
+//! A tenant that takes its share of the volume is stopped, and no other one.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use egret_base::Coded;
+use egret_base::settings::Size;
+use egret_branches::model::{Branch, BranchState, From, NewBranch};
+use egret_branches::{BranchesError, Children};
+
+use crate::home::{Egret, Home, name};
+
+/// A table of about 8 MB, hardly any of which goes to the log.
+fn table() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!(
+        "CREATE TABLE big_{number} AS SELECT repeat(md5(n::text), 60) FROM generate_series(1, 4000) AS n"
+    )
+}
+
+async fn home_of(purpose: &str) -> (Home, Egret) {
+    let mut home = Home::new(purpose);
+    home.config.tenant_disk_max = Some(Size::mib(60));
+    let egret = home.start().await;
+    egret.make_app().await;
+    (home, egret)
+}
+
+async fn branch(egret: &Egret, tenant: &str, wanted: &str) -> Result<Branch, BranchesError> {
+    let request = NewBranch {
+        tenant: tenant.to_owned(),
+        ..NewBranch::named(name(wanted))
+    };
+    Ok(egret.branches.create(request).await?.into_branch())
+}
+
+async fn ask(egret: &Egret, tenant: &str, branch: &str, sql: &str) -> Result<(), BranchesError> {
+    let asked = egret
+        .branches
+        .query(tenant, &name(branch), "app", sql, &[], None);
+    asked.await.map(drop)
+}
+
+async fn state(egret: &Egret, tenant: &str, branch: &str) -> BranchState {
+    let shown = egret.branches.show(tenant, &name(branch)).await.unwrap();
+    shown.branch.state
+}
+
+/// Writes until the branch is suspended; returns how often.
+async fn grow_until_suspended(egret: &Egret, tenant: &str, branch: &str) -> u32 {
+    let mut times = 0;
+    loop {
+        let grown = ask(egret, tenant, branch, &table()).await;
+        if state(egret, tenant, branch).await == BranchState::Suspended {
+            return times;
+        }
+        if let Err(error) = grown {
+            assert_ne!(
+                error.code(),
+                "limit_exceeded",
+                "it is not suspended: {error}"
+            );
+        }
+        times += 1;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_over_its_share_of_the_volume_is_stopped_and_no_other_one() {
+    let (_home, egret) = home_of("tenants").await;
+    for (tenant, branch_name) in [("one", "greedy"), ("one", "quiet"), ("two", "neighbour")] {
+        branch(&egret, tenant, branch_name).await.unwrap();
+    }
+    let times = grow_until_suspended(&egret, "one", "greedy").await;
+    assert!(times >= 4, "{times} times 8 MB are within 60 MB");
+    let shown = egret.branches.show("one", &name("greedy")).await.unwrap();
+    let notice = shown.notice.unwrap_or_default();
+    assert!(notice.contains("branches.tenant_disk_max"), "{notice}");
+    assert_eq!(state(&egret, "one", "quiet").await, BranchState::Running);
+    assert_eq!(
+        state(&egret, "two", "neighbour").await,
+        BranchState::Running
+    );
+    // Nothing new and no more growth for the tenant.
+    for refused in [
+        branch(&egret, "one", "late").await.map(drop),
+        ask(&egret, "one", "greedy", "SELECT 1").await,
+    ] {
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, BranchesError::Limit(_)), "{refused}");
+        let text = refused.to_string();
+        assert!(text.contains("branches.tenant_disk_max"), "{text}");
+    }
+    // The other tenant neither waits nor is refused.
+    ask(&egret, "two", "neighbour", &table()).await.unwrap();
+    branch(&egret, "two", "late").await.unwrap();
+    ask(&egret, "one", "quiet", "SELECT 1").await.unwrap();
+    let destroyed = egret
+        .branches
+        .destroy("one", &name("greedy"), Children::Refuse)
+        .await;
+    destroyed.unwrap();
+    branch(&egret, "one", "late").await.unwrap();
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_shares_among_its_own_branches_counts_once() {
+    let (_home, egret) = home_of("shares").await;
+    branch(&egret, "one", "parent").await.unwrap();
+    for _ in 0..5 {
+        ask(&egret, "one", "parent", &table()).await.unwrap();
+    }
+    // From then on the parent has nothing of that alone; were it counted for each, it would be too much.
+    for child in ["child", "second"] {
+        let request = NewBranch {
+            tenant: "one".to_owned(),
+            from: From::Branch(name("parent")),
+            ..NewBranch::named(name(child))
+        };
+        egret.branches.create(request).await.unwrap();
+    }
+    let own = egret.branches.show("one", &name("parent")).await.unwrap();
+    assert!(
+        own.diverged_bytes.unwrap() < Size::mib(20).bytes(),
+        "{own:?}"
+    );
+    for _ in 0..4 {
+        // It may be suspended before the last one.
+        let _ = ask(&egret, "one", "child", &table()).await;
+    }
+    // 40 MB and 32 MB are too much; what the child alone has would not be.
+    while state(&egret, "one", "child").await != BranchState::Suspended {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(state(&egret, "one", "parent").await, BranchState::Running);
+    egret.stop().await;
+}

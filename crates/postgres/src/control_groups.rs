@@ -1,0 +1,434 @@
+//! Bounds of memory, processor time and processes for whole servers: control groups of version 2.
+//!
+//! ```text
+//! <base>/                            the group that Egret was started in
+//! <base>/egret-main/                 Egret and the source, where <base> is not the root
+//! <base>/egret-branches-<16 hex>/    all branches of one data directory, with their common bounds
+//! <base>/egret-branches-…/<id>-<n>/  one start of one server
+//! ```
+//!
+//! A server is in its group before it executes anything, so that nothing it starts is outside. Only
+//! the root of the hierarchy may have processes and give controllers to groups below; elsewhere Egret
+//! moves to a group of its own first, and only where `<base>` holds nothing but Egret's processes.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use egret_base::Condition;
+use egret_base::settings::Size;
+use egret_linux::cgroup::{ControlGroup, Entrance};
+use sha2::{Digest, Sha256};
+
+mod delegation;
+
+use delegation::{check_delegated, give_controllers, make_locked, remove_abandoned};
+
+/// What bounds memory, processor time and processes.
+const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+
+/// Where Egret and the source go.
+const MAIN: &str = "egret-main";
+
+/// What names of groups for branches begin with.
+const BRANCHES: &str = "egret-branches-";
+
+/// How long killed processes may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a group that is to be removed may have processes that are ending.
+const REMOVE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// How many groups of one server can be there at a time: one, and what was not removed.
+const STARTS_MAX: u32 = 1_000;
+
+/// Whether servers get control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupPolicy {
+    /// None.
+    Off,
+    /// Where and as far as they work.
+    Auto,
+    /// Each, with all limits, or it is not started.
+    Full,
+}
+
+/// The bounds that an operator sets.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupLimits {
+    /// Memory of each server, with what the kernel caches for it.
+    pub memory_max: Size,
+    /// Memory of all servers together.
+    pub total_memory_max: Size,
+    /// Processor time of each server, in percent of one core; 0 for no bound.
+    pub cpu_percent_max: u32,
+    /// Share of all servers together in processor time that is short; Egret and the source have 100.
+    pub total_cpu_weight: u32,
+    /// Processes and threads of each server.
+    pub processes_max: u32,
+}
+
+/// The control groups of servers, or why there are none.
+#[derive(Debug)]
+pub struct ControlGroups {
+    state: Result<Arc<ServerGroups>, String>,
+    /// Controllers that groups do not have, and why.
+    missing: Vec<String>,
+    policy: GroupPolicy,
+    limits: GroupLimits,
+    /// That a server runs without its group.
+    not_bounded: Condition,
+}
+
+/// The group of all servers, and those of each.
+#[derive(Debug)]
+struct ServerGroups {
+    all: ControlGroup,
+    controllers: BTreeSet<String>,
+    /// Held against other Egrets, which remove groups whose lock is free.
+    lock: Mutex<Option<File>>,
+    /// Names of groups with a server of this Egret.
+    taken: Mutex<BTreeSet<String>>,
+}
+
+/// The control group of one server.
+#[derive(Debug)]
+pub struct GroupLease {
+    group: ControlGroup,
+    groups: Arc<ServerGroups>,
+}
+
+impl ControlGroups {
+    /// Makes the group of all servers of a data directory below this process's own.
+    pub fn open(policy: GroupPolicy, limits: GroupLimits, data_dir: &Path) -> Self {
+        let own = match policy {
+            GroupPolicy::Off => Err("branches.cgroup is off".to_owned()),
+            GroupPolicy::Auto | GroupPolicy::Full => ControlGroup::own(),
+        };
+        Self::open_below(own, policy, limits, data_dir, &CONTROLLERS)
+    }
+
+    fn open_below(
+        own: Result<ControlGroup, String>,
+        policy: GroupPolicy,
+        limits: GroupLimits,
+        data_dir: &Path,
+        wanted: &[&'static str],
+    ) -> Self {
+        let mut missing = Vec::new();
+        let state = own.and_then(|own| {
+            let groups = ServerGroups::open(&own, &group_name(data_dir), wanted, &mut missing)?;
+            groups.bound_all(&limits).map_err(|error| {
+                groups.remove();
+                format!("the limits of all branches cannot be set: {error}")
+            })?;
+            Ok(Arc::new(groups))
+        });
+        Self {
+            state,
+            missing,
+            policy,
+            limits,
+            not_bounded: Condition::new("branches_not_bounded", "branches"),
+        }
+    }
+
+    /// Whether memory, processor time and processes of servers are bounded.
+    pub fn is_complete(&self) -> bool {
+        self.state.is_ok() && self.missing.is_empty()
+    }
+
+    /// What holds here, in words for an operator.
+    pub fn describe(&self) -> String {
+        let groups = match &self.state {
+            Ok(groups) => groups,
+            Err(reason) => return format!("NONE ({reason})"),
+        };
+        let limits = &self.limits;
+        let mut bounds = Vec::new();
+        if groups.has("memory") {
+            let (each, all) = (limits.memory_max, limits.total_memory_max);
+            bounds.push(format!("memory {each} each and {all} in all"));
+        }
+        if groups.has("cpu") {
+            let weight = limits.total_cpu_weight;
+            bounds.push(match limits.cpu_percent_max {
+                0 => format!("processor time by weight {weight}"),
+                percent => format!("processor time {percent}% each, by weight {weight} in all"),
+            });
+        }
+        if groups.has("pids") {
+            bounds.push(format!("{} processes each", limits.processes_max));
+        }
+        if !self.missing.is_empty() {
+            bounds.push(format!("NOT bounded: {}", self.missing.join("; ")));
+        }
+        let path = groups.all.path().display();
+        format!("control groups in {path}: {}", bounds.join(", "))
+    }
+
+    /// Makes the group of a server that is about to start on `data`, with its limits; `None` where
+    /// there are no groups.
+    ///
+    /// # Errors
+    /// The kernel's, where every server is to have one.
+    pub(crate) fn lease(&self, data: &Path, nice: u16) -> io::Result<Option<GroupLease>> {
+        let Ok(groups) = &self.state else {
+            return Ok(None);
+        };
+        match self.lease_in(groups, data, nice) {
+            Ok(lease) => {
+                self.not_bounded
+                    .recover("branches have control groups again");
+                Ok(Some(lease))
+            }
+            Err(error) if self.policy == GroupPolicy::Full => Err(error),
+            Err(error) => {
+                let message = "a branch runs without a control group of its own";
+                self.not_bounded.fail(error, message);
+                Ok(None)
+            }
+        }
+    }
+
+    fn lease_in(
+        &self,
+        groups: &Arc<ServerGroups>,
+        data: &Path,
+        nice: u16,
+    ) -> io::Result<GroupLease> {
+        let lease = GroupLease {
+            group: groups.make_new(server_name(data))?,
+            groups: groups.clone(),
+        };
+        match groups.bound(&lease.group, &self.limits, nice) {
+            Ok(()) => Ok(lease),
+            Err(error) => {
+                lease.release();
+                Err(error)
+            }
+        }
+    }
+
+    /// The group of a process that an earlier Egret started in one of these.
+    pub(crate) fn lease_of(&self, pid: i32) -> Option<GroupLease> {
+        let groups = self.state.as_ref().ok()?;
+        let group = ControlGroup::of_process(pid).ok()?;
+        if group.parent().as_ref() != Some(&groups.all) {
+            return None;
+        }
+        lock(&groups.taken).insert(group.name().to_owned());
+        Some(GroupLease {
+            group,
+            groups: groups.clone(),
+        })
+    }
+
+    /// Ends and removes groups that an earlier Egret left behind and whose server was not taken over.
+    /// Returns how many there were.
+    pub fn remove_leftovers(&self) -> usize {
+        let Ok(groups) = &self.state else {
+            return 0;
+        };
+        let taken = lock(&groups.taken).clone();
+        let children = groups.all.children().unwrap_or_default();
+        let left = children
+            .iter()
+            .filter(|group| !taken.contains(group.name()));
+        left.filter(|group| end(group)).count()
+    }
+
+    /// How many processes of servers the kernel has killed because memory was at its limit.
+    pub fn memory_kills(&self) -> u64 {
+        let groups = self.state.as_ref().ok();
+        groups.map_or(0, |groups| memory_kills(&groups.all))
+    }
+
+    /// Removes the groups, those of servers that still run excepted.
+    pub fn remove(&self) {
+        if let Ok(groups) = &self.state {
+            groups.remove();
+        }
+    }
+}
+
+impl ServerGroups {
+    /// The group `name` below the own group, with those of the wanted controllers that can be had; the
+    /// others go to `missing`.
+    fn open(
+        own: &ControlGroup,
+        name: &str,
+        wanted: &[&'static str],
+        missing: &mut Vec<String>,
+    ) -> Result<Self, String> {
+        let base = match own.parent() {
+            Some(parent) if own.name() == MAIN => parent,
+            _ => own.clone(),
+        };
+        check_delegated(&base)?;
+        remove_abandoned(&base);
+        let all = base.child(name);
+        let lock = make_locked(&all)
+            .map_err(|error| format!("{} cannot be made: {error}", all.path().display()))?;
+        let groups = Self {
+            controllers: give_controllers(&base, &all, wanted, missing),
+            all,
+            lock: Mutex::new(lock),
+            taken: Mutex::default(),
+        };
+        match groups.try_out() {
+            Ok(()) => Ok(groups),
+            Err(error) => {
+                groups.remove();
+                Err(format!("no process can be put into a group: {error}"))
+            }
+        }
+    }
+
+    fn try_out(&self) -> io::Result<()> {
+        let group = self.all.child("probe");
+        group.make()?;
+        let entered = group.entrance().and_then(Entrance::try_out);
+        group.end(END_TIMEOUT)?;
+        entered
+    }
+
+    fn has(&self, controller: &str) -> bool {
+        self.controllers.contains(controller)
+    }
+
+    fn bound_all(&self, limits: &GroupLimits) -> io::Result<()> {
+        if self.has("memory") {
+            let most = limits.total_memory_max.bytes();
+            self.all.set("memory.max", &most.to_string())?;
+        }
+        if self.has("cpu") {
+            let weight = limits.total_cpu_weight;
+            self.all.set("cpu.weight", &weight.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn bound(&self, group: &ControlGroup, limits: &GroupLimits, nice: u16) -> io::Result<()> {
+        if self.has("memory") {
+            let most = limits.memory_max.bytes();
+            group.set("memory.max", &most.to_string())?;
+        }
+        if self.has("cpu") {
+            // Among groups the priorities of processes count for nothing.
+            group.set("cpu.weight.nice", &nice.to_string())?;
+            if limits.cpu_percent_max != 0 {
+                let (percent, period_us) = (u64::from(limits.cpu_percent_max), 100_000);
+                let quota_us = percent * period_us / 100;
+                group.set("cpu.max", &format!("{quota_us} {period_us}"))?;
+            }
+        }
+        if self.has("pids") {
+            group.set("pids.max", &limits.processes_max.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// A group that no server has or had: the end of an earlier start must not end this one.
+    fn make_new(&self, server: &str) -> io::Result<ControlGroup> {
+        let mut taken = lock(&self.taken);
+        for number in 1..=STARTS_MAX {
+            let name = format!("{server}-{number}");
+            let group = self.all.child(&name);
+            if !taken.contains(&name) && group.make()? {
+                taken.insert(name);
+                return Ok(group);
+            }
+        }
+        Err(io::Error::other("too many groups of this server are left"))
+    }
+
+    fn remove(&self) {
+        for group in self.all.children().unwrap_or_default() {
+            // Processes that are killed take a moment to end.
+            if group.await_empty(REMOVE_TIMEOUT).unwrap_or(false) {
+                end(&group);
+            }
+        }
+        if let Err(error) = self.all.remove() {
+            tracing::debug!(%error, "servers keep their control groups");
+        }
+        *lock(&self.lock) = None;
+    }
+}
+
+impl Drop for ServerGroups {
+    fn drop(&mut self) {
+        // Servers that outlive this process keep their groups, and are adopted with them.
+        if self.all.path().exists() {
+            self.remove();
+        }
+    }
+}
+
+impl GroupLease {
+    /// What a server enters it by.
+    pub(crate) fn entrance(&self) -> io::Result<Entrance> {
+        self.group.entrance()
+    }
+
+    /// Kills every process in it, whatever the server knows of.
+    pub(crate) fn kill_processes(&self) {
+        if let Err(error) = self.group.kill() {
+            tracing::debug!(%error, group = self.group.name(), "a control group was not killed");
+        }
+    }
+
+    /// How many processes of the server the kernel has killed because memory was at its limit.
+    pub(crate) fn memory_kills(&self) -> u64 {
+        memory_kills(&self.group)
+    }
+
+    /// Ends what is left in it and removes it, after the server has ended or failed to start.
+    pub(crate) fn release(self) {
+        if end(&self.group) {
+            lock(&self.groups.taken).remove(self.group.name());
+        }
+    }
+}
+
+/// Ends a group with everything in it; returns whether it is gone.
+fn end(group: &ControlGroup) -> bool {
+    let ended = group.end(END_TIMEOUT);
+    if let Err(error) = &ended {
+        let path = group.path().display();
+        tracing::debug!(%error, %path, "a control group was not removed");
+    }
+    ended.is_ok()
+}
+
+fn memory_kills(group: &ControlGroup) -> u64 {
+    // There is no such file without the controller.
+    group.count("memory.events", "oom_kill").unwrap_or(0)
+}
+
+/// The name of the group of all servers of a data directory.
+fn group_name(data_dir: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let whole = std::fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
+    let sum = Sha256::digest(whole.as_os_str().as_bytes());
+    let hex: String = sum[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{BRANCHES}{hex}")
+}
+
+/// What the groups of a server are named after: its data directory, which has the name of an id.
+fn server_name(data: &Path) -> &str {
+    let name = data.file_name().and_then(|name| name.to_str());
+    let is_safe = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric());
+    name.filter(is_safe).unwrap_or("server")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! Groups of servers, below a group of the test's own where that can be made.
+//!
+//! Controllers differ from machine to machine; `hugetlb` stands in where the others are elsewhere.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+
+const LIMITS: GroupLimits = GroupLimits {
+    memory_max: Size::mib(64),
+    total_memory_max: Size::mib(128),
+    cpu_percent_max: 50,
+    total_cpu_weight: 50,
+    processes_max: 20,
+};
+
+/// Where a child of this test finds what it is to do.
+const TASK: &str = "EGRET_TEST_CONTROL_GROUPS";
+
+/// A group of the test's own below that of this process, which ends with it.
+struct Base(ControlGroup);
+
+impl Base {
+    /// `None`, which is said, where no group can be made.
+    fn new(name: &str) -> Option<Self> {
+        let made = ControlGroup::own().and_then(|own| {
+            let group = own.child(&format!("egret-test-{name}-{}", std::process::id()));
+            group.make().map_err(|error| error.to_string())?;
+            Ok(Self(group))
+        });
+        made.inspect_err(|reason| eprintln!("NOT CHECKED: no control group here: {reason}"))
+            .ok()
+    }
+
+    /// Has groups below get a controller of the root; says where that is not possible.
+    fn has(&self, controller: &str) -> bool {
+        let parent = self.0.parent().expect("a group above");
+        let given = parent.give_below(controller);
+        if let Err(error) = &given {
+            eprintln!("NOT CHECKED: no controller {controller} here: {error}");
+        }
+        given.is_ok()
+    }
+
+    fn open(&self, wanted: &[&'static str]) -> ControlGroups {
+        let data = std::env::temp_dir();
+        ControlGroups::open_below(Ok(self.0.clone()), GroupPolicy::Auto, LIMITS, &data, wanted)
+    }
+
+    /// Runs the test `name` of this program in the group; `task` says what it is to do.
+    fn run_test(&self, name: &str, task: &str) {
+        let program = std::env::current_exe().expect("a program");
+        let program = program.to_str().expect("a path of text");
+        let name = format!("control_groups::tests::{name}");
+        let mut child = run_in(&self.0, program, &["--exact", &name, "--nocapture"], task);
+        let mut output = String::new();
+        let stdout = child.stdout.as_mut().expect("a pipe");
+        stdout.read_to_string(&mut output).expect("text");
+        assert!(child.wait().expect("a child").success(), "{output}");
+        assert!(output.contains("1 passed"), "{output}");
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        let ended = self.0.end(Duration::from_secs(60));
+        assert!(ended.is_ok() || std::thread::panicking(), "{ended:?}");
+    }
+}
+
+/// A program in a group, started when it is in there.
+fn run_in(group: &ControlGroup, program: &str, arguments: &[&str], task: &str) -> Child {
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", "read go && exec \"$0\" \"$@\"", program])
+        .args(arguments)
+        .env(TASK, task)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    group
+        .take_in(child.id().cast_signed())
+        .expect("a child that can be moved");
+    let stdin = child.stdin.as_mut().expect("a pipe");
+    stdin.write_all(b"go\n").expect("a shell that reads");
+    child
+}
+
+/// A server that runs until its group ends.
+fn server_in(group: &ControlGroup) -> Child {
+    run_in(group, "/bin/cat", &[], "")
+}
+
+fn groups_below(group: &ControlGroup) -> Vec<String> {
+    let children = group.children().unwrap_or_default();
+    children
+        .iter()
+        .map(|child| child.name().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_server_has_a_group_of_its_own_until_it_ends() {
+    let Some(base) = Base::new("server") else {
+        return;
+    };
+    let groups = base.open(&[]);
+    assert!(groups.is_complete(), "{}", groups.describe());
+    let all = groups.state.as_ref().expect("groups").all.clone();
+    let data = Path::new("/data/0197a3c27a537c119d2e3f1c5a7b9d10");
+    let lease = groups.lease(data, 5).unwrap().expect("a group");
+    let next = groups.lease(data, 5).unwrap().expect("another group");
+    assert_ne!(
+        lease.group, next.group,
+        "an end of one must not be that of the other"
+    );
+    let mut server = server_in(&lease.group);
+    let adopted = groups
+        .lease_of(server.id().cast_signed())
+        .expect("its group");
+    assert_eq!(adopted.group, lease.group);
+    assert!(groups.lease_of(1).is_none());
+    groups.remove();
+    assert!(lease.group.path().exists(), "a server runs in it");
+    assert!(!next.group.path().exists());
+    lease.release();
+    assert!(!server.wait().unwrap().success(), "it is killed");
+    groups.remove();
+    assert!(!all.path().exists());
+}
+
+#[test]
+fn groups_that_an_earlier_egret_left_are_ended() {
+    let Some(base) = Base::new("left") else {
+        return;
+    };
+    let earlier = base.open(&[]);
+    let (lost, kept) = (Path::new("/data/lost"), Path::new("/data/kept"));
+    let lost = earlier.lease(lost, 0).unwrap().expect("a group");
+    let kept = earlier.lease(kept, 0).unwrap().expect("a group");
+    let (mut orphan, mut server) = (server_in(&lost.group), server_in(&kept.group));
+    drop(earlier);
+    let later = base.open(&[]);
+    let adopted = later
+        .lease_of(server.id().cast_signed())
+        .expect("its group");
+    assert_eq!(later.remove_leftovers(), 1);
+    assert!(!orphan.wait().unwrap().success());
+    assert!(!lost.group.path().exists());
+    assert!(adopted.group.is_populated().unwrap());
+    adopted.release();
+    server.wait().unwrap();
+}
+
+#[test]
+fn groups_of_an_egret_that_is_gone_are_removed_by_the_next() {
+    let Some(base) = Base::new("gone") else {
+        return;
+    };
+    let (gone, running) = (
+        base.0.child("egret-branches-1"),
+        base.0.child("egret-branches-2"),
+    );
+    let foreign = base.0.child("foreign");
+    for group in [&gone, &gone.child("one"), &running, &foreign] {
+        group.make().unwrap();
+    }
+    let _held = running.lock().unwrap().expect("the lock is free");
+    let groups = base.open(&[]);
+    let own = group_name(&std::env::temp_dir());
+    let mut left = groups_below(&base.0);
+    left.sort();
+    let mut expected = vec!["egret-branches-2".to_owned(), own, "foreign".to_owned()];
+    expected.sort();
+    assert_eq!(left, expected);
+    drop(groups);
+    assert!(
+        !groups_below(&base.0)
+            .iter()
+            .any(|name| name == &expected[1])
+    );
+}
+
+#[test]
+fn controllers_that_are_missing_are_named() {
+    let Some(base) = Base::new("missing") else {
+        return;
+    };
+    let groups = base.open(&["nonsense"]);
+    assert!(!groups.is_complete());
+    let said = groups.describe();
+    assert!(said.contains("NOT bounded: nonsense"), "{said}");
+    assert!(groups.lease(Path::new("/data/one"), 0).unwrap().is_some());
+}
+
+#[test]
+fn where_there_are_no_groups_the_reason_is_said() {
+    let data = std::env::temp_dir();
+    let groups = ControlGroups::open(GroupPolicy::Off, LIMITS, &data);
+    assert_eq!(groups.describe(), "NONE (branches.cgroup is off)");
+    assert!(!groups.is_complete());
+    assert!(groups.lease(Path::new("/data/one"), 0).unwrap().is_none());
+    assert_eq!((groups.memory_kills(), groups.remove_leftovers()), (0, 0));
+}
+
+/// As Egret does where its group is delegated to it: it moves away to give controllers below.
+#[test]
+fn egret_moves_out_of_a_group_of_its_own_to_divide_it() {
+    if std::env::var(TASK).is_ok() {
+        let own = ControlGroup::own().unwrap();
+        let groups = ControlGroups::open_below(
+            Ok(own.clone()),
+            GroupPolicy::Auto,
+            LIMITS,
+            Path::new("/"),
+            &["hugetlb"],
+        );
+        assert!(groups.is_complete(), "{}", groups.describe());
+        assert_eq!(ControlGroup::own().unwrap(), own.child(MAIN));
+        let lease = groups
+            .lease(Path::new("/data/one"), 0)
+            .unwrap()
+            .expect("a group");
+        assert!(lease.group.controllers().unwrap().contains("hugetlb"));
+        // A second start in the same process finds the group that it was started in.
+        drop(groups);
+        lease.release();
+        let again = ControlGroup::own();
+        let groups = ControlGroups::open_below(
+            again,
+            GroupPolicy::Auto,
+            LIMITS,
+            Path::new("/"),
+            &["hugetlb"],
+        );
+        assert!(groups.is_complete(), "{}", groups.describe());
+        assert_eq!(groups.state.as_ref().unwrap().all.parent(), Some(own));
+        return;
+    }
+    let Some(base) = Base::new("moves") else {
+        return;
+    };
+    if base.has("hugetlb") {
+        base.run_test("egret_moves_out_of_a_group_of_its_own_to_divide_it", "move");
+    }
+}
+
+#[test]
+fn a_group_with_processes_of_others_is_left_as_it_is() {
+    if std::env::var(TASK).is_ok() {
+        let own = ControlGroup::own().unwrap();
+        let groups = ControlGroups::open_below(
+            Ok(own.clone()),
+            GroupPolicy::Auto,
+            LIMITS,
+            Path::new("/"),
+            &["hugetlb"],
+        );
+        let said = groups.describe();
+        assert!(said.contains("not delegated to Egret"), "{said}");
+        assert_eq!(ControlGroup::own().as_ref(), Ok(&own));
+        assert!(groups_below(&own).is_empty());
+        return;
+    }
+    let Some(base) = Base::new("shared") else {
+        return;
+    };
+    let mut other = server_in(&base.0);
+    base.run_test("a_group_with_processes_of_others_is_left_as_it_is", "stay");
+    drop(other.stdin.take());
+    other.wait().unwrap();
+}
+
+#[test]
+fn limits_of_memory_processor_time_and_processes_hold() {
+    let Some(base) = Base::new("limits") else {
+        return;
+    };
+    for controller in CONTROLLERS {
+        if !base.has(controller) {
+            return;
+        }
+    }
+    let groups = base.open(&CONTROLLERS);
+    assert!(groups.is_complete(), "{}", groups.describe());
+    let all = groups.state.as_ref().expect("groups").all.clone();
+    let lease = groups
+        .lease(Path::new("/data/one"), 5)
+        .unwrap()
+        .expect("a group");
+    let read = |group: &ControlGroup, file: &str| {
+        let text = std::fs::read_to_string(group.path().join(file)).unwrap();
+        text.trim().to_owned()
+    };
+    assert_eq!(read(&all, "memory.max"), Size::mib(128).bytes().to_string());
+    assert_eq!(read(&all, "cpu.weight"), "50");
+    assert_eq!(
+        read(&lease.group, "memory.max"),
+        Size::mib(64).bytes().to_string()
+    );
+    assert_eq!(read(&lease.group, "cpu.max"), "50000 100000");
+    assert_eq!(read(&lease.group, "cpu.weight.nice"), "5");
+    assert_eq!(read(&lease.group, "pids.max"), "20");
+    // A shell whose variable doubles until the kernel ends it.
+    let greedy = "x=0123456789abcdef; while :; do x=$x$x; done";
+    let mut child = run_in(&lease.group, "/bin/sh", &["-c", greedy], "");
+    assert!(!child.wait().unwrap().success());
+    assert!(lease.memory_kills() > 0 && groups.memory_kills() > 0);
+    // A shell that may have 20 processes, and no more.
+    let many = "exec 3<&0; n=0; while [ $n -lt 40 ]; do cat <&3 & n=$((n+1)); done; wait";
+    let mut child = run_in(&lease.group, "/bin/sh", &["-c", many], "");
+    // The shell that cannot fork gives up, and with the end of its input so do those that it started.
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert!(lease.group.count("pids.events", "max").unwrap() > 0);
+    lease.release();
+}
