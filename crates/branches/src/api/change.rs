@@ -254,7 +254,7 @@ impl Inner {
         };
         let _turn = match why {
             Why::Idle => Some(self.suspensions.acquire().await),
-            Why::NoRoom => None,
+            Why::NoRoom | Why::TenantDisk => None,
         };
         tracing::info!(branch = %branch.name, ?why, "suspending");
         self.put_down(branch, &held).await?;

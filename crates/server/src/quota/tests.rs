@@ -119,7 +119,7 @@ fn changed_limits_hold_for_requests_from_then_on() {
 #[test]
 fn every_limit_that_can_change_is_named() {
     let scopes = [Scope::All, Scope::Tenant, Scope::Token];
-    let settings = Resource::ALL
+    let settings = Resource::CONFIGURED
         .into_iter()
         .flat_map(|resource| scopes.map(|scope| resource.setting(scope)));
     assert!(settings.eq(ServerLimits::SETTINGS));
