@@ -224,13 +224,14 @@ fn nest_directories(home: &Home, branch: &Branch, depth: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn directories_of_any_depth_in_a_branch_end_neither_egret_nor_its_work() {
-    for volume in ["auto", "copy"] {
+    // Where files are deleted one by one, a disk that discards blocks takes its time for each.
+    for (volume, depth) in [("auto", 5_000), ("copy", 1_000)] {
         let mut home = Home::new(&format!("deep-{volume}"));
         home.config.volume = volume.to_owned();
         let egret = home.start().await;
         egret.make_app().await;
         let one = egret.branch("one").await;
-        nest_directories(&home, &one, 5_000);
+        nest_directories(&home, &one, depth);
         let mut request = NewBranch::named(name("two"));
         request.from = From::Branch(name("one"));
         let error = egret.branches.create(request).await.unwrap_err();
