@@ -35,9 +35,8 @@ async fn branch(egret: &Egret, tenant: &str, wanted: &str) -> Result<Branch, Bra
 }
 
 async fn ask(egret: &Egret, tenant: &str, branch: &str, sql: &str) -> Result<(), BranchesError> {
-    let asked = egret
-        .branches
-        .query(tenant, &name(branch), "app", sql, &[], None);
+    let branch = name(branch);
+    let asked = egret.branches.query(tenant, &branch, "app", sql, &[], None);
     asked.await.map(drop)
 }
 
