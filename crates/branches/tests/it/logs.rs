@@ -8,7 +8,7 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// Messages that some test provokes: crashes, refusals, a full volume, strangers.
-const PROVOKED: [&str; 16] = [
+const PROVOKED: [&str; 17] = [
     "the postmaster of a branch ended by itself",
     "a branch did not start again",
     "a branch did not come back",

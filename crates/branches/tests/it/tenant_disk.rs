@@ -96,7 +96,7 @@ async fn a_tenant_over_its_share_of_the_volume_is_stopped_and_no_other_one() {
     ask(&egret, "one", "quiet", "SELECT 1").await.unwrap();
     let destroyed = egret
         .branches
-        .destroy("one", &name("greedy"), Children::Refuse)
+        .destroy("one", &name("greedy"), Children::Refuse, |_| true)
         .await;
     destroyed.unwrap();
     branch(&egret, "one", "late").await.unwrap();

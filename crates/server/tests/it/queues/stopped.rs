@@ -1,5 +1,6 @@
 //! Answers while a partition of the queue has failed.
 
+use egret_base::lifecycle::Service;
 use egret_proto::queue::v1;
 use serde_json::json;
 use tonic::Request;
@@ -23,7 +24,7 @@ async fn answers_over_http_and_grpc_name_the_partitions_that_failed() {
         ..v1::ListTasksRequest::default()
     };
     let queue = soon(client.get_queue(name())).await.unwrap().into_inner();
-    assert_eq!(queue.unavailable_partitions, []);
+    assert!(queue.unavailable_partitions.is_empty());
     let page = soon(client.list_tasks(listing()))
         .await
         .unwrap()
