@@ -5,9 +5,7 @@
 //! `postmaster.pid` the moment it changes; end is read from a pidfd. Nothing here polls.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,10 +23,12 @@ use crate::owner::Owner;
 use crate::pidfile::{self, PidFile};
 use crate::provision::Binaries;
 
+mod log;
 mod process;
 mod spawn;
 mod watch;
 
+pub(crate) use log::last_lines;
 pub use process::{in_directory, start_ticks};
 
 /// The longest path a unix socket can have, in bytes (`sun_path` of unix(7), less the zero).
@@ -36,9 +36,6 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Lines of a server's log that say why it did not start.
 const LOG_LINES: usize = 12;
-
-/// What stands for the lines of a log that cannot be read.
-const NO_LOG: &str = "it wrote no log";
 
 /// How a postmaster is to be started.
 #[derive(Clone, Debug)]
@@ -196,6 +193,26 @@ impl Postmaster {
         self.group.as_ref().map_or(0, GroupLease::memory_kills)
     }
 
+    /// Has the names in `socket_dir` lead to socket and log of an adopted server that keeps them in a file system of its
+    /// own: the Egret that started it may have ended before it came to that.
+    ///
+    /// # Errors
+    /// [`PostgresError::Io`].
+    pub fn link_socket(
+        &self,
+        socket_dir: &Path,
+        port: u16,
+        log_file: &Path,
+    ) -> Result<(), PostgresError> {
+        let socket = socket_dir.join(crate::wire::socket_name(port));
+        let on_disk = |found: fs::Metadata| !found.file_type().is_symlink();
+        if self.lease.is_none() || fs::symlink_metadata(socket).is_ok_and(on_disk) {
+            return Ok(());
+        }
+        let log_name = log_file.file_name().unwrap_or_default();
+        spawn::link_scratch(socket_dir, port, log_name, self.pid())
+    }
+
     fn watch_process(pid: Pid, data: &Path) -> Result<Self, PostgresError> {
         let proc_path = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)
@@ -247,7 +264,7 @@ impl Postmaster {
             () = self.exited() => Err(PostgresError::StartFailed {
                 data: self.data.clone(),
                 log: match &self.log {
-                    Some(log) => last_lines_of(log, LOG_LINES),
+                    Some(log) => log::last_lines_of(log, LOG_LINES),
                     None => last_lines(log_file, LOG_LINES),
                 },
             }),
@@ -479,41 +496,4 @@ async fn ended(process: &Readable) {
     if let Err(error) = process.readable().await {
         tracing::debug!(%error, "a process's end could not be awaited");
     }
-}
-
-/// The last `count` lines of a file, joined by `; `. A link is not followed: the directory may be another user's.
-pub(crate) fn last_lines(path: &Path, count: usize) -> String {
-    let mut options = File::options();
-    let opened = options
-        .read(true)
-        .custom_flags(crate::cluster::NO_FOLLOW)
-        .open(path);
-    match opened {
-        Ok(file) => last_lines_of(&file, count),
-        Err(_) => NO_LOG.to_owned(),
-    }
-}
-
-/// The last `count` lines of an open file, joined by `; `. Of a long one only the end is read.
-fn last_lines_of(mut file: &File, count: usize) -> String {
-    const END_BYTES: u64 = 16 << 10;
-    let mut read = || -> std::io::Result<Vec<u8>> {
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES)))?;
-        let mut bytes = Vec::new();
-        file.take(END_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let Ok(bytes) = read() else {
-        return NO_LOG.to_owned();
-    };
-    let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    if lines.is_empty() {
-        return "its log is empty, as on a full disk".to_owned();
-    }
-    lines[lines.len().saturating_sub(count)..].join("; ")
 }

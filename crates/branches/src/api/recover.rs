@@ -5,6 +5,7 @@ use std::sync::Arc;
 use egret_postgres::postmaster::StopMode;
 
 use super::Inner;
+use super::postmaster::SOCKET_PORT;
 use crate::core::reconcile::{Disk, Repair, of_branch, reconcile};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId};
@@ -84,11 +85,14 @@ impl Inner {
         let Some(postmaster) = self.adopt_postmaster(&self.paths.branch(id))? else {
             return Ok(false);
         };
-        let log_file = self.paths.socket(id).join("server.log");
-        if let Err(error) = postmaster
-            .ready(self.config.start_timeout.duration(), &log_file)
-            .await
-        {
+        let socket_dir = self.paths.socket(id);
+        let log_file = socket_dir.join("server.log");
+        let taken_over = async {
+            postmaster.link_socket(&socket_dir, SOCKET_PORT, &log_file)?;
+            let timeout = self.config.start_timeout.duration();
+            postmaster.ready(timeout, &log_file).await
+        };
+        if let Err(error) = taken_over.await {
             tracing::warn!(branch = %branch.name, %error, "a running branch could not be taken over");
             return Ok(false);
         }

@@ -105,7 +105,9 @@ pub(super) fn spawn(
     }
     let mut child = command.spawn().map_err(io("run", &program))?;
     let pid = i32::try_from(child.id()).expect("a Linux pid is at most 2^22");
-    if has_scratch && let Err(error) = link_scratch(launch, pid) {
+    let log_name = launch.log_file.file_name().unwrap_or_default();
+    if has_scratch && let Err(error) = link_scratch(&launch.socket_dir, launch.port, log_name, pid)
+    {
         // No session would reach the server. One that has ended already is what this is for.
         let _ = child.kill();
         let _ = child.wait();
@@ -146,16 +148,19 @@ fn open_log(launch: &Launch, scratch: Option<&OwnedFd>) -> std::io::Result<File>
     Ok(opened.into())
 }
 
-/// Has the names in the directory of the socket lead to what the server `pid` has mounted there for itself.
-fn link_scratch(launch: &Launch, pid: i32) -> Result<(), PostgresError> {
-    let directory = &launch.socket_dir;
+/// Has the names in the directory of a socket lead to what the server `pid` has mounted there for itself.
+pub(super) fn link_scratch(
+    directory: &Path,
+    port: u16,
+    log_name: &OsStr,
+    pid: i32,
+) -> Result<(), PostgresError> {
     let link = || -> std::io::Result<()> {
         let mounted = std::fs::canonicalize(directory)?;
         let inside = mounted.strip_prefix("/").map_err(std::io::Error::other)?;
         let inside = Path::new("/proc").join(format!("{pid}/root")).join(inside);
-        let socket = crate::wire::socket_name(launch.port);
-        let log = launch.log_file.file_name().unwrap_or_default();
-        for name in [OsStr::new(&socket), log] {
+        let socket = crate::wire::socket_name(port);
+        for name in [OsStr::new(&socket), log_name] {
             let path = directory.join(name);
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
