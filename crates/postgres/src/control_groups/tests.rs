@@ -310,9 +310,10 @@ fn limits_of_memory_processor_time_and_processes_hold() {
     // A shell that may have 20 processes, and no more.
     let many = "exec 3<&0; n=0; while [ $n -lt 40 ]; do cat <&3 & n=$((n+1)); done; wait";
     let mut child = run_in(&lease.group, "/bin/sh", &["-c", many], "");
-    // The shell that cannot fork gives up, and with the end of its input so do those that it started.
-    drop(child.stdin.take());
+    // They wait for the end of their input, which the shell does not: it gives up when it cannot fork.
+    let stdin = child.stdin.take();
     child.wait().unwrap();
+    drop(stdin);
     assert!(lease.group.count("pids.events", "max").unwrap() > 0);
     lease.release();
 }
