@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use egret_base::condition::occur;
+use egret_base::condition;
 use egret_postgres::postmaster::Postmaster;
 
 use super::{Inner, Slot};
@@ -48,7 +48,7 @@ pub(super) fn note_kills_of(id: BranchId, slot: &Slot, postmaster: &Postmaster) 
         kills - before
     );
     let message = "a branch lost processes: memory was at its limit";
-    occur(
+    condition::occur(
         "branches_out_of_memory",
         &format!("branch {id}"),
         &reason,

@@ -44,18 +44,9 @@ pub(super) fn group(launch: &Launch) -> Result<Option<GroupLease>, PostgresError
     leased.map_err(io("make a control group for", &launch.data))
 }
 
-pub(super) fn spawn(
-    launch: &Launch,
-    lease: Option<&UserLease>,
-    group: Option<&GroupLease>,
-) -> Result<Spawned, PostgresError> {
-    let scratch = scratch(launch, lease)?;
-    let log = open_log(launch, scratch.as_ref()).map_err(io("open", &launch.log_file))?;
-    let copy = || log.try_clone().map_err(io("open", &launch.log_file));
-    let (output, errors) = (copy()?, copy()?);
-    let has_scratch = scratch.is_some();
-    let program = launch.binaries.program("postgres");
-    let mut command = Command::new(&program);
+/// The program with its arguments and environment.
+fn command(launch: &Launch) -> Command {
+    let mut command = Command::new(launch.binaries.program("postgres"));
     command
         .arg("-D")
         .arg(&launch.data)
@@ -70,13 +61,25 @@ pub(super) fn spawn(
         .env("LC_ALL", "C")
         // For libraries beside the program: the loader asks /proc where that is, or this variable.
         .env("LD_ORIGIN_PATH", &launch.binaries.directory)
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(output)
-        .stderr(errors);
+        .current_dir("/");
     for (name, value) in &launch.settings {
         command.arg("-c").arg(format!("{name}={value}"));
     }
+    command
+}
+
+pub(super) fn spawn(
+    launch: &Launch,
+    lease: Option<&UserLease>,
+    group: Option<&GroupLease>,
+) -> Result<Spawned, PostgresError> {
+    let scratch = scratch(launch, lease)?;
+    let log = open_log(launch, scratch.as_ref()).map_err(io("open", &launch.log_file))?;
+    let copy = || log.try_clone().map_err(io("open", &launch.log_file));
+    let (output, errors) = (copy()?, copy()?);
+    let has_scratch = scratch.is_some();
+    let mut command = command(launch);
+    command.stdin(Stdio::null()).stdout(output).stderr(errors);
     if lease.is_none() {
         launch.owner.apply(&mut command);
     }
@@ -103,6 +106,7 @@ pub(super) fn spawn(
             confinement.apply(&mut command);
         }
     }
+    let program = Path::new(command.get_program()).to_owned();
     let mut child = command.spawn().map_err(io("run", &program))?;
     let pid = i32::try_from(child.id()).expect("a Linux pid is at most 2^22");
     let log_name = launch.log_file.file_name().unwrap_or_default();
