@@ -52,6 +52,10 @@ fn accepted(place: &Place, tokens: &[String]) -> usize {
 
 /// Overwrites a page in the middle of the tokens' table.
 fn damage(path: &Path) {
+    // What a run left in the write-ahead log is brought into the file first.
+    let database = egret_state::Database::relaxed(path).unwrap();
+    database.checkpoint().unwrap();
+    drop(database);
     let mut content = std::fs::read(path).unwrap();
     // A leaf of a table (SQLite's "Database File Format", section 1.6) that holds names of the tokens.
     let pages = content.chunks_mut(PAGE_BYTES as usize).enumerate();
