@@ -87,7 +87,8 @@ async fn others_than_the_proxy_cannot_name_a_client() {
 #[tokio::test]
 async fn the_client_of_a_grpc_call_is_named_alike() {
     let house = house().await;
-    for (address, expected) in [(PROXY, "203.0.113.7"), (STRANGER, STRANGER)] {
+    let cases = [(PROXY, "203.0.113.7"), (STRANGER, STRANGER)];
+    for (number, (address, expected)) in cases.into_iter().enumerate() {
         let client = client(address).http2_prior_knowledge().build().unwrap();
         let url = format!("{}/grpc.health.v1.Health/Check", house.base);
         let call = client.post(url).header("content-type", "application/grpc");
@@ -99,9 +100,17 @@ async fn the_client_of_a_grpc_call_is_named_alike() {
         assert_eq!(response.status(), 200);
         response.bytes().await.unwrap();
         let line = format!("client={expected}");
-        let of_call = |line: &str| line.contains("/grpc.health.v1.Health/Check");
-        let logged = house.log();
-        let logged = logged.lines().rfind(|line| of_call(line)).unwrap();
+        // The line is written when the server has seen the end of the call.
+        let logged = loop {
+            let log = house.log();
+            let mut calls = log
+                .lines()
+                .filter(|line| line.contains("/grpc.health.v1.Health/Check"));
+            if let Some(call) = calls.nth(number) {
+                break call.to_owned();
+            }
+            tokio::task::yield_now().await;
+        };
         assert!(logged.contains(&line), "{logged}");
     }
     house.close().await;
