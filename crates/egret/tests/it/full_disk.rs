@@ -218,6 +218,8 @@ async fn a_full_disk_refuses_tasks_loses_none_and_takes_them_again_when_there_is
         ("EGRET_QUEUE_PARTITIONS", "1"),
         // As small as it may be.
         ("EGRET_QUEUE_SEGMENT_SIZE", "13MB"),
+        // The disk is full before the tenant has as much as it may.
+        ("EGRET_QUEUE_TENANT_TASKS_BYTES_MAX", "10GB"),
     ];
     let variables = variables.map(|(name, value)| (name, value.to_owned()));
     place.variables.extend(variables);

@@ -186,6 +186,8 @@ async fn fill_a_disk(payload_bytes: usize) {
     };
     let mut config = config();
     config.partitions = 1;
+    // The disk is full before the tenant has as much as it may.
+    config.tenant_tasks_bytes_max = egret_base::settings::Size::gib(10);
     let home = Home::open(config, small.0.join("queue"), None).await;
     home.make("mail", SettingsChange::default()).await;
     let payload = "x".repeat(payload_bytes);

@@ -72,7 +72,7 @@ impl Rig {
             .build()
             .expect("a runtime can be made");
         let mut config = BranchesConfig {
-            volume_size: Size::gib(1),
+            volume_size: Size::gib(2),
             free_min: Size::mib(64),
             free_critical: Size::mib(32),
             // No session that waits is closed, however long a test takes.
