@@ -105,7 +105,7 @@ async fn the_client_of_a_grpc_call_is_named_alike() {
             let log = house.log();
             let mut calls = log
                 .lines()
-                .filter(|line| line.contains("/grpc.health.v1.Health/Check"));
+                .filter(|line| line.contains("/grpc.health.v1.Health/"));
             if let Some(call) = calls.nth(number) {
                 break call.to_owned();
             }
