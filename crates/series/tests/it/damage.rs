@@ -7,7 +7,7 @@ use egret_series::{QueryOptions, Series, SeriesConfig, When};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
-use crate::engine::{NOW_MS, ask, body, clock, started_by};
+use crate::engine::{NOW_MS, Written, ask, body, clock, started_by};
 
 const MINUTE_MS: i64 = 60_000;
 
@@ -18,26 +18,33 @@ async fn two_blocks(directory: &TempDir, registry: &mut Registry) -> Series {
         ..SeriesConfig::default()
     };
     let series = started_by(clock(), directory, config, registry).await;
+    let names: Vec<String> = (0..20).map(|host| format!("host-{host:02}")).collect();
+    let labels: Vec<[(&str, &str); 2]> = names
+        .iter()
+        .map(|name| [("__name__", "load"), ("host", name)])
+        .collect();
     for (hours, sign) in [(10, 1.0), (2, -1.0)] {
-        for host in 0..20 {
-            let name = format!("host-{host:02}");
-            let labels = [("__name__", "load"), ("host", &name)];
-            // Nothing that can be compressed well: each has bytes of its own in the file.
-            let samples: Vec<(i64, f64)> = (0..60)
-                .map(|at| {
-                    let time_ms = NOW_MS - hours * 60 * MINUTE_MS + at * MINUTE_MS;
-                    (
-                        time_ms,
-                        sign * f64::from((at as i32 + 1) * (host + 3)).sqrt(),
-                    )
-                })
-                .collect();
-            let request = body(&[(&labels, &samples)]);
-            series
-                .remote_write_v1(&request)
-                .await
-                .expect("it is written");
-        }
+        // Nothing that can be compressed well: each has bytes of its own in the file.
+        let samples: Vec<Vec<(i64, f64)>> = (0..20)
+            .map(|host| {
+                let sample = |at: i32| {
+                    let time_ms = NOW_MS - hours * 60 * MINUTE_MS + i64::from(at) * MINUTE_MS;
+                    (time_ms, sign * f64::from((at + 1) * (host + 3)).sqrt())
+                };
+                (0..60).map(sample).collect()
+            })
+            .collect();
+        let written: Vec<Written<'_>> = labels
+            .iter()
+            .zip(&samples)
+            .map(|(labels, samples)| (&labels[..], &samples[..]))
+            .collect();
+        // One request is one change of the head: the engine's own flush cannot make two blocks of it.
+        let request = body(&written);
+        series
+            .remote_write_v1(&request)
+            .await
+            .expect("it is written");
         series.flush().await.expect("it is flushed");
     }
     series
