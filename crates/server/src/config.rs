@@ -64,7 +64,8 @@ egret_base::settings! {
         /// Most requests without a token in progress at once, such as those for `/docs`; beyond it 503. They do not
         /// count among `concurrency_max`. One connection may have 16 of them.
         public_requests_max: u32 = 1_024,
-        /// Most of these from one address (of IPv6, from one /64); beyond it 503.
+        /// Most of these from one address (of IPv6, from one /64). Where this bound or that of all is reached, the
+        /// connection with the most of them is closed in favour of one with fewer; where there is none, 503.
         public_requests_per_address_max: u32 = 64,
         /// Most open connections; beyond it a connection is answered 503 and closed. Egret raises its limit on
         /// open files as far as the hard limit allows, and says so at its start when that is not enough.

@@ -3,6 +3,10 @@
 //! A connection on which no request has shown a valid token is a *stranger*. Strangers are bounded by address;
 //! beyond the bound, or where the server has no connection left, the oldest stranger is closed. So clients with a
 //! token always find a connection, however many there are without one.
+//!
+//! Requests without a token are bounded by connection, by address and in all. Where an address or the whole has
+//! reached its bound, the stranger with the most of them in progress is closed in favour of a connection with fewer:
+//! a client that does not read what it asked for keeps the public pages from nobody.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -23,6 +27,14 @@ const OF_ALL: usize = 2;
 /// The bits of an IPv6 address that tell one site from another: a site has all addresses below its prefix.
 const IPV6_SITE_BITS: u32 = 64;
 
+/// Whose connection it is.
+#[derive(Clone, Copy, Debug)]
+enum PeerKind {
+    Client,
+    /// A trusted proxy, which passes on requests of many clients.
+    Proxy,
+}
+
 /// The peers of all open connections.
 #[derive(Debug)]
 pub(crate) struct Peers {
@@ -39,8 +51,17 @@ pub(crate) struct Peers {
 struct OpenPeers {
     next_id: u64,
     /// By id, and so by age.
-    strangers: BTreeMap<u64, CancellationToken>,
+    strangers: BTreeMap<u64, Stranger>,
     addresses: HashMap<IpAddr, Address>,
+}
+
+/// A connection on which no request has shown a valid token.
+#[derive(Debug)]
+struct Stranger {
+    evicted: CancellationToken,
+    address: IpAddr,
+    /// Its requests without a token in progress; `None` for a trusted proxy, whose connection serves many clients.
+    public_requests: Option<Arc<AtomicU32>>,
 }
 
 /// The connections from one address.
@@ -59,7 +80,7 @@ pub(crate) struct Peer {
     address: IpAddr,
     is_identified: AtomicBool,
     evicted: CancellationToken,
-    public_requests: AtomicU32,
+    public_requests: Arc<AtomicU32>,
     public_requests_of_address: Arc<AtomicU32>,
 }
 
@@ -78,17 +99,31 @@ impl Peers {
     /// Registers a connection, as a stranger. The oldest stranger of the same address is evicted where there are
     /// too many.
     pub(crate) fn register(self: &Arc<Self>, address: IpAddr) -> Arc<Peer> {
-        self.insert(address, self.strangers_per_address_max)
+        self.insert(address, self.strangers_per_address_max, PeerKind::Client)
     }
 
     /// Registers a connection of a proxy, as a stranger; its address has no bound.
     pub(crate) fn register_proxy(self: &Arc<Self>, address: IpAddr) -> Arc<Peer> {
-        self.insert(address, usize::MAX)
+        self.insert(address, usize::MAX, PeerKind::Proxy)
     }
 
-    fn insert(self: &Arc<Self>, address: IpAddr, strangers_max: usize) -> Arc<Peer> {
+    fn insert(
+        self: &Arc<Self>,
+        address: IpAddr,
+        strangers_max: usize,
+        kind: PeerKind,
+    ) -> Arc<Peer> {
         let address = site(address);
         let evicted = CancellationToken::new();
+        let public_requests = Arc::<AtomicU32>::default();
+        let stranger = Stranger {
+            evicted: evicted.clone(),
+            address,
+            public_requests: match kind {
+                PeerKind::Client => Some(public_requests.clone()),
+                PeerKind::Proxy => None,
+            },
+        };
         let mut open = self.lock();
         let id = open.next_id;
         open.next_id += 1;
@@ -102,9 +137,9 @@ impl Peers {
             None
         };
         of_address.strangers.insert(id);
-        open.strangers.insert(id, evicted.clone());
+        open.strangers.insert(id, stranger);
         if let Some(stranger) = oldest.and_then(|oldest| open.strangers.remove(&oldest)) {
-            stranger.cancel();
+            stranger.evicted.cancel();
         }
         drop(open);
         Arc::new(Peer {
@@ -113,7 +148,7 @@ impl Peers {
             address,
             is_identified: AtomicBool::new(false),
             evicted,
-            public_requests: AtomicU32::new(0),
+            public_requests,
             public_requests_of_address,
         })
     }
@@ -122,9 +157,33 @@ impl Peers {
     pub(crate) fn evict_oldest(&self) -> bool {
         let oldest = self.lock().strangers.pop_first();
         if let Some((_, stranger)) = &oldest {
-            stranger.cancel();
+            stranger.evicted.cancel();
         }
         oldest.is_some()
+    }
+
+    /// Evicts the stranger with the most requests without a token in progress, other than `requester` and with more
+    /// than `held`: of one address, or of all. Of several the oldest goes; false when there is none.
+    fn evict_busiest(&self, requester: &Peer, address: Option<IpAddr>, held: u32) -> bool {
+        let mut open = self.lock();
+        let busiest = open
+            .strangers
+            .iter()
+            .filter(|(id, _)| **id != requester.id)
+            .filter(|(_, stranger)| address.is_none_or(|address| stranger.address == address))
+            .filter_map(|(id, stranger)| {
+                let count = stranger.public_requests.as_ref()?.load(Ordering::Relaxed);
+                (count > held).then_some((count, std::cmp::Reverse(*id)))
+            })
+            .max();
+        let Some((_, std::cmp::Reverse(id))) = busiest else {
+            return false;
+        };
+        if let Some(stranger) = open.strangers.remove(&id) {
+            stranger.evicted.cancel();
+            open.remove_stranger(id, stranger.address);
+        }
+        true
     }
 
     fn forwarded(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, u32>> {
@@ -176,7 +235,9 @@ impl Peer {
     ) -> Result<PublicPermit, RequestError> {
         let peers = &self.peers;
         let Some(client) = forwarded.map(site) else {
-            return self.count(&self.bounds()).map(|()| PublicPermit {
+            let held = self.public_requests.load(Ordering::Relaxed);
+            self.count(&self.bounds(), held)?;
+            return Ok(PublicPermit {
                 peer: self.clone(),
                 forwarded: None,
             });
@@ -189,7 +250,7 @@ impl Peer {
                 max: u64::from(peers.public_requests_per_address_max),
             });
         }
-        self.count(&self.bounds()[OF_ALL..])?;
+        self.count(&self.bounds()[OF_ALL..], count)?;
         counts.insert(client, count + 1);
         Ok(PublicPermit {
             peer: self.clone(),
@@ -197,44 +258,74 @@ impl Peer {
         })
     }
 
-    /// The counters of requests without a token, with their bounds; the last one is that of all of them.
-    fn bounds(&self) -> [(&AtomicU32, &'static str, u32); OF_ALL + 1] {
+    /// The bounds of requests without a token; the last one is that of all of them.
+    fn bounds(&self) -> [Bound<'_>; OF_ALL + 1] {
         let peers = &self.peers;
         [
-            (
-                &self.public_requests,
-                "requests without a token on one connection",
-                PUBLIC_REQUESTS_PER_CONNECTION_MAX,
-            ),
-            (
-                &*self.public_requests_of_address,
-                "server.public_requests_per_address_max",
-                peers.public_requests_per_address_max,
-            ),
-            (
-                &peers.public_requests,
-                "server.public_requests_max",
-                peers.public_requests_max,
-            ),
+            Bound {
+                counter: &self.public_requests,
+                limit: "requests without a token on one connection",
+                max: PUBLIC_REQUESTS_PER_CONNECTION_MAX,
+                range: Range::Connection,
+            },
+            Bound {
+                counter: &self.public_requests_of_address,
+                limit: "server.public_requests_per_address_max",
+                max: peers.public_requests_per_address_max,
+                range: Range::Address,
+            },
+            Bound {
+                counter: &peers.public_requests,
+                limit: "server.public_requests_max",
+                max: peers.public_requests_max,
+                range: Range::All,
+            },
         ]
     }
 
-    /// Counts a request in all of these or in none.
-    fn count(&self, bounds: &[(&AtomicU32, &'static str, u32)]) -> Result<(), RequestError> {
-        for (at, (counter, limit, max)) in bounds.iter().enumerate() {
-            if counter.fetch_add(1, Ordering::Relaxed) < *max {
+    /// Counts a request of a client that has `held` in progress, within all bounds or within none.
+    fn count(&self, bounds: &[Bound<'_>], held: u32) -> Result<(), RequestError> {
+        for (at, bound) in bounds.iter().enumerate() {
+            let is_within = bound.counter.fetch_add(1, Ordering::Relaxed) < bound.max;
+            if is_within || self.make_room(bound.range, held) {
                 continue;
             }
-            for (counter, _, _) in &bounds[..=at] {
-                counter.fetch_sub(1, Ordering::Relaxed);
+            for bound in &bounds[..=at] {
+                bound.counter.fetch_sub(1, Ordering::Relaxed);
             }
             return Err(RequestError::Busy {
-                limit,
-                max: u64::from(*max),
+                limit: bound.limit,
+                max: u64::from(bound.max),
             });
         }
         Ok(())
     }
+
+    /// Evicts a connection with more requests without a token than `held`. Its requests end a moment later: until
+    /// then their bound is exceeded by the one that takes their place.
+    fn make_room(&self, range: Range, held: u32) -> bool {
+        match range {
+            Range::Connection => false,
+            Range::Address => self.peers.evict_busiest(self, Some(self.address), held),
+            Range::All => self.peers.evict_busiest(self, None, held),
+        }
+    }
+}
+
+/// A bound of requests without a token.
+struct Bound<'a> {
+    counter: &'a AtomicU32,
+    limit: &'static str,
+    max: u32,
+    range: Range,
+}
+
+/// The connections whose requests a bound counts.
+#[derive(Clone, Copy)]
+enum Range {
+    Connection,
+    Address,
+    All,
 }
 
 impl Drop for Peer {
@@ -262,12 +353,12 @@ impl Drop for PublicPermit {
     fn drop(&mut self) {
         let bounds = self.peer.bounds();
         let Some(client) = self.forwarded else {
-            for (counter, _, _) in bounds {
-                counter.fetch_sub(1, Ordering::Relaxed);
+            for bound in bounds {
+                bound.counter.fetch_sub(1, Ordering::Relaxed);
             }
             return;
         };
-        bounds[OF_ALL].0.fetch_sub(1, Ordering::Relaxed);
+        bounds[OF_ALL].counter.fetch_sub(1, Ordering::Relaxed);
         let mut counts = self.peer.peers.forwarded();
         if let Some(count) = counts.get_mut(&client) {
             *count -= 1;

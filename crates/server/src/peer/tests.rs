@@ -54,6 +54,7 @@ fn requests_without_a_token_are_bounded_by_connection_address_and_in_all() {
         RequestError::Busy { limit, max } => (limit, max),
         other => panic!("{other}"),
     };
+    first.identify();
     let held: Vec<_> = (0..16).map(|_| first.enter_public(None).unwrap()).collect();
     assert_eq!(limit(first.enter_public(None).unwrap_err()).1, 16);
     let one_more = same_site.enter_public(None).unwrap();
@@ -68,6 +69,39 @@ fn requests_without_a_token_are_bounded_by_connection_address_and_in_all() {
     );
     drop((held, one_more, others));
     assert_eq!(peers.public_requests.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn the_connection_with_the_most_requests_makes_room_for_one_with_fewer() {
+    let peers = peers(10);
+    let here = address("192.0.2.1");
+    let [full, other, page] = [(); 3].map(|()| peers.register(here));
+    let evicted = |peer: &Arc<Peer>| peer.evicted.is_cancelled();
+    let held: Vec<_> = (0..16).map(|_| full.enter_public(None).unwrap()).collect();
+    let first = other.enter_public(None).unwrap();
+    let second = page.enter_public(None).unwrap();
+    assert_eq!(
+        [&full, &other, &page].map(|peer| evicted(peer)),
+        [true, false, false]
+    );
+    // As many as any other connection has: it is refused itself.
+    assert!(page.enter_public(None).is_err());
+    drop((held, first, second));
+    assert_eq!(peers.public_requests.load(Ordering::Relaxed), 0);
+    // Beyond the bound of all requests, wherever they come from.
+    let addresses = ["192.0.2.2", "192.0.2.3", "192.0.2.4"].map(address);
+    let [many, some, elsewhere] = addresses.map(|address| peers.register(address));
+    let enter = |peer: &Arc<Peer>, count: u32| -> Vec<_> {
+        (0..count)
+            .map(|_| peer.enter_public(None).unwrap())
+            .collect()
+    };
+    let held = (enter(&many, 15), enter(&some, 5), enter(&elsewhere, 1));
+    assert_eq!(
+        [&many, &some, &elsewhere].map(|peer| evicted(peer)),
+        [true, false, false]
+    );
+    drop(held);
 }
 
 #[test]

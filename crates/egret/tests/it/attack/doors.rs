@@ -129,6 +129,25 @@ fn clients_that_do_not_read_keep_nobody_out() {
 }
 
 #[test]
+fn public_pages_are_served_beside_connections_that_hold_all_they_may() {
+    let place = Place::new("attack-public-pages");
+    let server = place.start(&["serve"]);
+    // Each may have 16 requests in progress, their address 64; none of them reads.
+    let mut attackers: Vec<Http2> = (0..6).map(|_| Http2::connect(place.ports[0], 0)).collect();
+    for attacker in &mut attackers {
+        let requests = (0..250_u32).flat_map(|number| get(2 * number + 1, "/openapi.json"));
+        attacker.send(&requests.collect::<Vec<u8>>());
+        // What is beyond the bound of a connection is refused; the rest is held by then.
+        while attacker.next().kind != HEADERS {}
+    }
+    for _ in 0..20 {
+        assert_eq!(status(&place, "/docs"), "200");
+    }
+    assert_eq!(status(&place, "/readyz"), "200");
+    server.stop(Signal::TERM);
+}
+
+#[test]
 fn mass_cancellation_does_not_end_a_connection() {
     let place = Place::new("attack-cancellation");
     let server = place.start(&["serve"]);
