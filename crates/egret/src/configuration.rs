@@ -389,16 +389,24 @@ pub fn variable(key: &str) -> String {
     }
 }
 
+/// Shown instead of a secret.
+pub(crate) const HIDDEN: &str = "••••••";
+
 /// A value fit to be shown: passwords, secrets and tokens are not, nor a password within a URL or
 /// a connection string.
 pub(crate) fn masked(key: &str, value: &str) -> String {
-    const HIDDEN: &str = "••••••";
     let field = key.rsplit('.').next().unwrap_or(key);
     let names_a_secret = ["password", "secret", "token"]
         .iter()
         .any(|word| field == *word || field.ends_with(&format!("_{word}")));
     if names_a_secret && !value.is_empty() {
         return HIDDEN.to_owned();
+    }
+    if field.ends_with("_webhooks") {
+        let urls = value
+            .split(';')
+            .map(|url| masked_path(&masked("", url.trim())));
+        return urls.collect::<Vec<String>>().join("; ");
     }
     let mut shown = value.to_owned();
     if let Some((scheme, rest)) = value.split_once("://")
@@ -418,6 +426,28 @@ pub(crate) fn masked(key: &str, value: &str) -> String {
         shown = format!("{}={HIDDEN}", &shown[..before]);
     }
     shown
+}
+
+/// A URL of HTTP with what follows its host masked, for that may be the secret of a webhook; any other text as it is.
+pub(crate) fn masked_path(text: &str) -> String {
+    let (option, url) = match text.split_once('=') {
+        Some((option, url)) if option.starts_with("--") => (&text[..=option.len()], url),
+        _ => ("", text),
+    };
+    let after_scheme = ["http://", "https://"].into_iter().find_map(|scheme| {
+        let prefix = url.get(..scheme.len())?;
+        let is_same = prefix.eq_ignore_ascii_case(scheme);
+        is_same.then(|| url.split_at(scheme.len()))
+    });
+    let Some((scheme, rest)) = after_scheme else {
+        return text.to_owned();
+    };
+    match rest.find(['/', '?', '#']) {
+        Some(end) if end + 1 < rest.len() => {
+            format!("{option}{scheme}{}{HIDDEN}", &rest[..=end])
+        }
+        _ => text.to_owned(),
+    }
 }
 
 fn default_data_dir() -> Option<PathBuf> {

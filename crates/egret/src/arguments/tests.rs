@@ -31,6 +31,18 @@ fn passwords_are_masked_and_nothing_else() {
             "postgres.url=host=h password=••••••",
         ),
         ("--url=https://u:TOPSECRET@h", "--url=https://u:••••••@h"),
+        (
+            "https://hooks.example/services/TOPSECRET",
+            "https://hooks.example/••••••",
+        ),
+        (
+            "--callback-url=HTTPS://u:TOPSECRET@h:8/?key=TOPSECRET",
+            "--callback-url=HTTPS://u:••••••@h:8/••••••",
+        ),
+        (
+            "--webhook=https://h?TOPSECRET",
+            "--webhook=https://h?••••••",
+        ),
     ] {
         assert_eq!(shown(word), expected);
     }
@@ -41,6 +53,7 @@ fn passwords_are_masked_and_nothing_else() {
         "--label",
         "a=b",
         "http://h:7070",
+        "http://h:7070/",
         "--json",
     ] {
         assert_eq!(shown(word), word);

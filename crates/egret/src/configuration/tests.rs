@@ -121,6 +121,11 @@ fn secrets_are_masked() {
         ("postgres.password", "", ""),
         ("server.tokens_max", "10", "10"),
         (
+            "series.alert_webhooks",
+            "https://u:hunter2@a.example/services/hunter2;http://b:9093",
+            "https://u:••••••@a.example/••••••; http://b:9093",
+        ),
+        (
             "postgres.url",
             "postgres://me:hun@ter2@db/app",
             "postgres://me:••••••@db/app",
