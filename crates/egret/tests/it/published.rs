@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::clients::installed;
 use crate::place::{Place, text};
 
 fn body(answer: &str) -> &str {
@@ -49,6 +50,21 @@ fn assert_document_is_whole(document: &Value) {
     }
 }
 
+/// Validates the document against the specification of OpenAPI.
+fn assert_document_is_valid(place: &Place, document: &str) {
+    let file = place.directory.join("openapi.json");
+    std::fs::write(&file, document).unwrap();
+    let python = installed("EGRET_TEST_PYTHON", "python/bin/python");
+    let output = Command::new(python.with_file_name("openapi-spec-validator"))
+        .args(["--validation-errors", "all"])
+        .arg(file)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let said = text(&[output.stdout, output.stderr].concat());
+    assert!(output.status.success(), "{}: {said}", output.status);
+}
+
 /// Prometheus's own judgement of names and types.
 fn assert_metrics_are_clean(place: &Place) {
     let answer = place.get_with_token("/metrics", &place.admin_token());
@@ -75,6 +91,7 @@ fn the_document_and_the_metrics_are_valid() {
     let answer = place.get("/openapi.json");
     let text = body(&answer);
     assert_document_is_whole(&serde_json::from_str(text).unwrap());
+    assert_document_is_valid(&place, text);
     assert_metrics_are_clean(&place);
     server.stop(Signal::TERM);
 }
