@@ -80,10 +80,7 @@ fn the_connection_with_the_most_requests_makes_room_for_one_with_fewer() {
     let held: Vec<_> = (0..16).map(|_| full.enter_public(None).unwrap()).collect();
     let first = other.enter_public(None).unwrap();
     let second = page.enter_public(None).unwrap();
-    assert_eq!(
-        [&full, &other, &page].map(|peer| evicted(peer)),
-        [true, false, false]
-    );
+    assert_eq!([&full, &other, &page].map(evicted), [true, false, false]);
     // As many as any other connection has: it is refused itself.
     assert!(page.enter_public(None).is_err());
     drop((held, first, second));
@@ -98,7 +95,7 @@ fn the_connection_with_the_most_requests_makes_room_for_one_with_fewer() {
     };
     let held = (enter(&many, 15), enter(&some, 5), enter(&elsewhere, 1));
     assert_eq!(
-        [&many, &some, &elsewhere].map(|peer| evicted(peer)),
+        [&many, &some, &elsewhere].map(evicted),
         [true, false, false]
     );
     drop(held);
