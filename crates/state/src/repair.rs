@@ -127,35 +127,57 @@ pub fn put_back(aside: &Path, path: &Path, table: &str, stamp: &str) -> Result<(
     if salvage(&copy, &salvaged)?.is_some() {
         add_rows(&salvaged, path, table)?;
     }
-    keep(aside, path, stamp)
+    keep(aside, path, stamp)?;
+    for suffix in SUFFIXES {
+        remove_file(&with_suffix(aside, suffix))?;
+    }
+    sync_directory(path)
 }
 
-/// Makes `path` of what can be read of `damaged`, which is kept.
+/// Makes `path` of what can be read of `damaged`, which is kept. Stopped at any moment, a file stands at `path` where one
+/// stood before.
 fn restore(damaged: &Path, path: &Path, stamp: &str) -> Result<(), StateError> {
     let scratch = Scratch::make(path)?;
     let copy = scratch.copy_of(damaged, "copy.db")?;
     let salvaged = scratch.file("new.db");
     let is_usable = salvage(&copy, &salvaged)?.is_some();
     keep(damaged, path, stamp)?;
+    // First what SQLite keeps beside a file: it would apply a log that is left to the new one.
+    for suffix in &SUFFIXES[1..] {
+        remove_file(&with_suffix(damaged, suffix))?;
+    }
+    sync_directory(path)?;
     if is_usable {
         let file = File::open(&salvaged).map_err(failed(&salvaged))?;
         file.sync_all().map_err(failed(&salvaged))?;
         fs::rename(&salvaged, path).map_err(failed(path))?;
-        sync_directory(path)?;
     }
-    Ok(())
+    if !is_usable || damaged != path {
+        remove_file(damaged)?;
+    }
+    sync_directory(path)
 }
 
-/// Renames a file, and what SQLite keeps beside it, to what says that it is damaged.
+/// Gives a file, and what SQLite keeps beside it, a second name that says that it is damaged.
 fn keep(damaged: &Path, path: &Path, stamp: &str) -> Result<(), StateError> {
     let kept = with_suffix(path, &format!(".damaged-{stamp}"));
     for suffix in SUFFIXES {
-        let from = with_suffix(damaged, suffix);
-        if from.exists() {
-            fs::rename(&from, with_suffix(&kept, suffix)).map_err(failed(&from))?;
+        let (from, to) = (with_suffix(damaged, suffix), with_suffix(&kept, suffix));
+        if from.exists() && fs::hard_link(&from, &to).is_err() {
+            // A file system without hard links.
+            fs::copy(&from, &to).map_err(failed(&to))?;
+            let copied = File::open(&to).and_then(|file| file.sync_all());
+            copied.map_err(failed(&to))?;
         }
     }
     sync_directory(path)
+}
+
+fn remove_file(path: &Path) -> Result<(), StateError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path)(error)),
+        _ => Ok(()),
+    }
 }
 
 fn sync_directory(path: &Path) -> Result<(), StateError> {
@@ -346,27 +368,30 @@ fn columns_of(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Colu
     rows.collect()
 }
 
-/// Adds the rows of a table that `to` lacks; returns how many. Where the two files have other definitions of it, none.
+/// Adds the rows of a table that `to` lacks; returns how many. Of a table that one of the files has with more columns,
+/// those that both have; none where the key is not among them.
 fn add_rows(from: &Path, to: &Path, table: &str) -> Result<u64, StateError> {
     let connection = Connection::open(to)?;
     connection.busy_timeout(crate::BUSY_TIMEOUT)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    let present = columns_of(&connection, table)?;
+    let salvaged = columns_of(&Connection::open(from)?, table)?;
+    let (shared, missing): (Vec<Column>, Vec<Column>) = present
+        .into_iter()
+        .partition(|column| salvaged.iter().any(|there| there.name == column.name));
+    if shared.is_empty() || missing.iter().any(|column| column.is_key) {
+        return Ok(0);
+    }
     connection.execute(
         "ATTACH ?1 AS salvaged",
         [from.as_os_str().to_string_lossy()],
     )?;
-    let is_alike: bool = connection.query_row(
-        "SELECT EXISTS (SELECT 1 FROM main.sqlite_master AS here
-                          JOIN salvaged.sqlite_master AS there USING (name, sql) WHERE name = ?1)",
-        [table],
-        |row| row.get(0),
-    )?;
-    if !is_alike {
-        return Ok(0);
-    }
-    let quoted = quote(table);
+    let names: Vec<String> = shared.iter().map(|column| quote(&column.name)).collect();
+    let (quoted, columns) = (quote(table), names.join(", "));
     let added = connection.execute(
-        &format!("INSERT OR IGNORE INTO main.{quoted} SELECT * FROM salvaged.{quoted}"),
+        &format!(
+            "INSERT OR IGNORE INTO main.{quoted} ({columns}) SELECT {columns} FROM salvaged.{quoted}"
+        ),
         [],
     )?;
     Ok(added as u64)

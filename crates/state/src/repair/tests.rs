@@ -219,3 +219,25 @@ fn a_file_that_was_set_aside_comes_back_where_there_is_no_other() {
     assert!(rig.count("token") > ROWS / 2);
     assert_eq!(rig.count("password"), ROWS);
 }
+
+#[test]
+fn rows_come_back_to_a_table_that_has_more_columns_since() {
+    let rig = rig();
+    rig.damage_page_of("token");
+    let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7))
+        .unwrap()
+        .unwrap();
+    let column = Migration {
+        name: "note",
+        sql: "ALTER TABLE token ADD COLUMN note TEXT NOT NULL DEFAULT 'none'",
+    };
+    let [tables] = TABLES;
+    drop(Database::open(&rig.path, "tokens", &[tables, column]).unwrap());
+    let (damage, missing) = examine_set_aside(&aside, &rig.path, "token").unwrap();
+    assert_eq!(missing, table(&damage, "token").rows);
+    put_back(&aside, &rig.path, "token", "1").unwrap();
+    let connection = Connection::open(&rig.path).unwrap();
+    let select = "SELECT count(*) FROM token WHERE note = 'none'";
+    let count: i64 = connection.query_row(select, [], |row| row.get(0)).unwrap();
+    assert_eq!(count.unsigned_abs(), missing);
+}
