@@ -136,7 +136,9 @@ pub(crate) struct Inner {
     /// What had been written to the volume when tenants were looked at last; `u64::MAX` before that.
     tenants_looked_at: AtomicU64,
     /// Held while tenants are measured.
-    measuring: Arc<tokio::sync::Mutex<()>>,
+    measuring: tokio::sync::Mutex<()>,
+    /// Held while tenants that may have grown are measured one after the other.
+    watching_tenants: Arc<tokio::sync::Mutex<()>>,
     pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub(crate) faults: Faults,
@@ -297,7 +299,8 @@ impl Branches {
                 faults: Faults::new(),
                 tenant_disks: Mutex::default(),
                 tenants_looked_at: AtomicU64::new(u64::MAX),
-                measuring: Arc::default(),
+                measuring: tokio::sync::Mutex::default(),
+                watching_tenants: Arc::default(),
                 pool: Pool::default(),
                 tasks: Mutex::default(),
             }),

@@ -129,6 +129,7 @@ impl Inner {
         // What is being done to the branch comes first.
         drop(slot.lock.lock().await);
         let parent = self.branchable(parent)?;
+        let examined = (parent.template, slot.live().map(|live| live.pid()));
         let position = match slot.live() {
             Some(_) => match self.checkpoint_branch(&parent).await {
                 Ok(position) => Some(position),
@@ -146,7 +147,16 @@ impl Inner {
             end_orphans(&self.paths.branch(parent.id)).await;
         }
         let origin = self.template_of(&parent)?;
-        let lsn = position.unwrap_or_else(|| origin.lsn.clone());
+        // Of other data, after a reset, the position says nothing.
+        let copied = (parent.template, live.as_ref().map(|live| live.pid()));
+        let lsn = position
+            .filter(|_| copied == examined)
+            .unwrap_or_else(|| origin.lsn.clone());
+        // The template of a branch may hold a superuser that the branch does not show.
+        let parent = Branch {
+            superuser: parent.superuser || origin.superuser,
+            ..parent
+        };
         let facts = facts_of_branch(&parent, origin);
         watch.phase("checkpoint");
         let mut template = self.announce(&facts, Some(&parent)).await?;

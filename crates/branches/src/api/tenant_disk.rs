@@ -40,7 +40,7 @@ impl Inner {
         if !is_first && written - looked_at < STEP_BYTES / 4 {
             return Ok(());
         }
-        let Ok(turn) = self.measuring.clone().try_lock_owned() else {
+        let Ok(turn) = self.watching_tenants.clone().try_lock_owned() else {
             return Ok(());
         };
         self.tenants_looked_at.store(written, Ordering::Release);
@@ -62,6 +62,8 @@ impl Inner {
         tokio::spawn(async move {
             let _turn = turn;
             for tenant in due {
+                // It waits in line: requests that are refused again and again measure as well.
+                let _measuring = inner.measuring.lock().await;
                 if let Err(error) = inner.measure_tenant(&tenant).await
                     && !inner.stopping.load(Ordering::Acquire)
                 {
@@ -150,7 +152,7 @@ impl Inner {
             return Ok(());
         }
         let bytes = {
-            let _turn = self.measuring.clone().lock_owned().await;
+            let _measuring = self.measuring.lock().await;
             self.measure_tenant(tenant).await?
         };
         Ok(limit.check(bytes.saturating_add(more))?)

@@ -43,6 +43,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "template_superuser",
         sql: include_str!("sql/registry_template_superuser.sql"),
     },
+    Migration {
+        name: "superuser_descendants",
+        sql: include_str!("sql/registry_superuser_descendants.sql"),
+    },
 ];
 
 /// The tables of this engine in `state.db`.
