@@ -33,6 +33,8 @@ pub(super) type TokenDigest = [u8; 32];
 struct VerifiedToken {
     token: Arc<LiveToken>,
     key: Fingerprint,
+    /// Differs each time that a token is remembered: entries of queues from before are stale.
+    remembrance: u64,
 }
 
 /// The tokens.
@@ -49,6 +51,7 @@ struct Remembered {
     /// All tokens, for the limit of all of them.
     queue: EvictionQueue,
     tenants: HashMap<String, TenantTokens>,
+    next_remembrance: u64,
 }
 
 /// The tokens of one tenant.
@@ -65,6 +68,7 @@ struct EvictionQueue(VecDeque<QueuedToken>);
 #[derive(Debug)]
 struct QueuedToken {
     digest: TokenDigest,
+    remembrance: u64,
     /// When the token had been used last when it was put here.
     last_used: Option<Timestamp>,
 }
@@ -165,11 +169,24 @@ impl VerifiedTokens {
 
 impl Remembered {
     fn add(&mut self, digest: TokenDigest, token: Arc<LiveToken>, key: Fingerprint) {
+        let remembrance = self.next_remembrance;
+        self.next_remembrance += 1;
+        let last_used = token.last_used();
+        let queued = || QueuedToken {
+            digest,
+            remembrance,
+            last_used,
+        };
         let tenant = self.tenants.entry(token.tenant.clone()).or_default();
         tenant.count += 1;
-        tenant.queue.push(digest, &token);
-        self.queue.push(digest, &token);
-        self.by_digest.insert(digest, VerifiedToken { token, key });
+        tenant.queue.0.push_back(queued());
+        self.queue.0.push_back(queued());
+        let token = VerifiedToken {
+            token,
+            key,
+            remembrance,
+        };
+        self.by_digest.insert(digest, token);
         let count = tenant.count;
         tenant.queue.shrink(count, &self.by_digest);
         self.queue.shrink(self.by_digest.len(), &self.by_digest);
@@ -221,25 +238,21 @@ impl Remembered {
 }
 
 impl EvictionQueue {
-    fn push(&mut self, digest: TokenDigest, token: &LiveToken) {
-        self.0.push_back(QueuedToken {
-            digest,
-            last_used: token.last_used(),
-        });
-    }
-
     /// A token that no request holds: the first one that was not used since it was put here, else the least recently
     /// used one of those that are looked at. Of a token that no request holds the map has the only reference, and gives
     /// out no other while it is locked.
     fn pick(&mut self, tokens: &HashMap<TokenDigest, VerifiedToken>) -> Option<TokenDigest> {
         let mut idle: Option<QueuedToken> = None;
-        for _ in 0..EXAMINED_MAX {
+        let mut examined = 0;
+        while examined < EXAMINED_MAX {
             let Some(queued) = self.0.pop_front() else {
                 break;
             };
-            let Some(known) = tokens.get(&queued.digest) else {
+            // A stale entry was put here once and is removed once: it does not count.
+            let Some(known) = queued.remembered(tokens) else {
                 continue;
             };
+            examined += 1;
             let last_used = known.token.last_used();
             let is_idle = Arc::strong_count(&known.token) == 1;
             if is_idle && last_used == queued.last_used {
@@ -262,8 +275,19 @@ impl EvictionQueue {
     /// Removes forgotten tokens once they are more than the others.
     fn shrink(&mut self, count: usize, tokens: &HashMap<TokenDigest, VerifiedToken>) {
         if self.0.len() > 2 * count + STALE_MAX {
-            self.0.retain(|queued| tokens.contains_key(&queued.digest));
+            self.0.retain(|queued| queued.remembered(tokens).is_some());
         }
+    }
+}
+
+impl QueuedToken {
+    /// The token, unless it was forgotten since it was put into the queue.
+    fn remembered<'t>(
+        &self,
+        tokens: &'t HashMap<TokenDigest, VerifiedToken>,
+    ) -> Option<&'t VerifiedToken> {
+        let known = tokens.get(&self.digest)?;
+        (known.remembrance == self.remembrance).then_some(known)
     }
 }
 

@@ -121,6 +121,34 @@ fn the_token_that_was_not_used_makes_room() {
 }
 
 #[test]
+fn entries_of_forgotten_tokens_refuse_no_other() {
+    let tokens = small();
+    let insert = |tenant: &'static str, number: u64| {
+        let digest = digest(&format!("{tenant} {number}"));
+        tokens.insert(digest, token_of(tenant, 10), [0; 32])
+    };
+    // Of the first tenant's tokens most were forgotten for its own bound.
+    for number in 0..2 * TENANT_MAX {
+        insert("acme", number).unwrap();
+    }
+    for number in 0..TENANT_MAX {
+        insert("others", number).unwrap();
+    }
+    for number in 0..TENANT_MAX {
+        insert("third", number).unwrap();
+        assert!(tokens.len() as u64 <= 2 * TENANT_MAX);
+    }
+    // Tokens that come back and go again leave no entries that count as theirs.
+    for number in 0..20 * (TENANT_MAX + 1) {
+        insert("acme", number % (TENANT_MAX + 1)).unwrap();
+        let remembered = tokens.read();
+        let of_tenant = &remembered.tenants["acme"];
+        assert!(of_tenant.queue.0.len() <= 2 * of_tenant.count + STALE_MAX);
+        assert!(remembered.queue.0.len() <= 2 * remembered.by_digest.len() + STALE_MAX);
+    }
+}
+
+#[test]
 fn queues_stay_as_small_as_what_is_remembered() {
     let tokens = small();
     for number in 0..20 * TENANT_MAX {
