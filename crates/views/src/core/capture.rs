@@ -72,6 +72,9 @@ pub const OLD: (&str, &str) = ("egret_old", "-1");
 /// The same.
 pub const NEW: (&str, &str) = ("egret_new", "1");
 
+/// The names of triggers that [`Captured::create_triggers`] makes, as a regular expression of PostgreSQL.
+pub const OWN_TRIGGER: &str = "^egret_(before_)?(insert|update|delete|truncate)_[0-9]+$";
+
 /// Statements that are recorded, each by a trigger.
 const EVENTS: [&str; 4] = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"];
 

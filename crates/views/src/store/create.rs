@@ -122,6 +122,7 @@ pub async fn show(
     let shown = built.shown();
     if record.shape.is_empty() {
         let create = format!("CREATE VIEW {name} AS {shown}");
+        rights::check_create(transaction, &record.name.schema).await?;
         let created = transaction.batch_execute(&create).await;
         return created.map_err(|error| ViewsError::Query {
             error,

@@ -10,6 +10,7 @@ use super::captures::BRIEFLY;
 use super::describe::Described;
 use super::refresh::Read;
 use super::registry::Record;
+use super::remove::drop_trigger_function;
 use super::rights::{self, VIEWS_ROLE};
 use crate::core::capture::{Captured, TRANSACTION, before};
 use crate::core::immediate::{Immediate, SOURCES, Watched, Work, functions, lock};
@@ -132,13 +133,12 @@ fn settings(statements: &str) -> Vec<(String, String)> {
 /// Drops the functions of a view, and with them its triggers.
 ///
 /// # Errors
-/// What the server says.
-pub async fn remove(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
-    for function in functions(view) {
-        let drop = format!("DROP FUNCTION IF EXISTS {function} CASCADE");
-        transaction.batch_execute(&drop).await?;
+/// [`ViewsError::InUse`]; what the server says.
+pub async fn remove(transaction: &Transaction<'_>, record: &Record) -> Result<(), ViewsError> {
+    for function in functions(record.id) {
+        drop_trigger_function(transaction, record, &function).await?;
     }
-    let drop = format!("DROP TABLE IF EXISTS {}", lock(view));
+    let drop = format!("DROP TABLE IF EXISTS {}", lock(record.id));
     Ok(transaction.batch_execute(&drop).await?)
 }
 

@@ -7,7 +7,7 @@ use super::immediate;
 use super::patience::Patience;
 use super::refresh::LOCK_KEY;
 use super::registry::Record;
-use crate::core::capture::{Segment, segment};
+use crate::core::capture::{OWN_TRIGGER, Segment, segment};
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
 
@@ -36,14 +36,14 @@ async fn try_to_remove(client: &mut Client, record: &Record) -> Result<(), Views
     let drop = format!("DROP VIEW IF EXISTS {schema}.{name} RESTRICT");
     let dropped = transaction.batch_execute(&drop).await;
     dropped.map_err(|error| needed(record, error))?;
-    immediate::remove(&transaction, record.id).await?;
+    immediate::remove(&transaction, record).await?;
     drop_storage(&transaction, record.id).await?;
     if record.is_of_another {
         take_back(&transaction, record).await?;
     }
     let sql = "DELETE FROM egret.view WHERE id = $1";
     transaction.execute(sql, &[&record.id]).await?;
-    drop_unread(&transaction).await?;
+    drop_unread(&transaction, record).await?;
     Ok(transaction.commit().await?)
 }
 
@@ -168,18 +168,41 @@ pub async fn drop_aside(transaction: &Transaction<'_>, view: i64) -> Result<(), 
     Ok(())
 }
 
-/// Ends the record of changes of tables that no view reads.
+/// Drops a trigger function of Egret's with Egret's triggers, which only the owners of their tables may drop by themselves.
+/// A trigger that a user has made of it would go as well: it is in the way instead.
 ///
 /// # Errors
-/// What the server says.
-pub async fn drop_unread(transaction: &Transaction<'_>) -> Result<(), ViewsError> {
+/// [`ViewsError::InUse`] of the view for which it is dropped; what the server says.
+pub async fn drop_trigger_function(
+    transaction: &Transaction<'_>,
+    record: &Record,
+    function: &str,
+) -> Result<(), ViewsError> {
+    let sql = "SELECT pg_catalog.format('trigger %I on table %s', tgname, tgrelid::pg_catalog.regclass) FROM pg_catalog.pg_trigger \
+               WHERE tgfoid = pg_catalog.to_regprocedure($1) AND NOT tgisinternal AND tgname !~ $2 ORDER BY 1";
+    let rows = transaction.query(sql, &[&function, &OWN_TRIGGER]).await?;
+    if !rows.is_empty() {
+        return Err(ViewsError::InUse {
+            name: record.name.to_string(),
+            readers: rows.iter().map(|row| row.get(0)).collect(),
+        });
+    }
+    let drop = format!("DROP FUNCTION IF EXISTS {function} CASCADE");
+    Ok(transaction.batch_execute(&drop).await?)
+}
+
+/// Ends the record of changes of tables that no view reads. `record` is the view whose removal or repair it follows.
+///
+/// # Errors
+/// [`ViewsError::InUse`]; what the server says.
+pub async fn drop_unread(transaction: &Transaction<'_>, record: &Record) -> Result<(), ViewsError> {
     let sql = "DELETE FROM egret.view_capture AS capture \
                WHERE NOT EXISTS (SELECT FROM egret.view_table AS read WHERE read.capture = capture.id) RETURNING capture.id";
     for row in transaction.query(sql, &[]).await? {
         let id: i64 = row.get(0);
-        // With its triggers, on whatever tables they are.
+        drop_trigger_function(transaction, record, &format!("egret.capture_{id}()")).await?;
         let drop = format!(
-            "DROP FUNCTION IF EXISTS egret.capture_{id}() CASCADE; DROP TABLE IF EXISTS {}, {}",
+            "DROP TABLE IF EXISTS {}, {}",
             segment(id, Segment::First),
             segment(id, Segment::Second)
         );

@@ -57,7 +57,7 @@ async fn try_to_repair(
         remove::check_unread(&transaction, record).await?;
     }
     transaction.batch_execute(SEARCH_PATH).await?;
-    immediate::remove(&transaction, record.id).await?;
+    immediate::remove(&transaction, record).await?;
     if is_made_anew {
         remove::set_aside(&transaction, record.id).await?;
     }
@@ -86,7 +86,7 @@ async fn try_to_repair(
         tell::reset(&transaction, record.id, Reset::Repaired).await?;
     }
     remove::drop_aside(&transaction, record.id).await?;
-    remove::drop_unread(&transaction).await?;
+    remove::drop_unread(&transaction, record).await?;
     Ok(transaction.commit().await?)
 }
 

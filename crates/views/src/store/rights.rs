@@ -308,6 +308,30 @@ pub async fn check_trigger(
     }
 }
 
+/// Refuses a view in a schema in which Egret's role may not create one. A schema that does not exist passes.
+///
+/// # Errors
+/// [`ViewsError::Right`].
+pub async fn check_create(transaction: &Transaction<'_>, schema: &str) -> Result<(), ViewsError> {
+    let sql = "SELECT pg_catalog.has_schema_privilege(oid, 'CREATE'), current_user::text \
+               FROM pg_catalog.pg_namespace WHERE nspname = $1";
+    let Some(row) = transaction.query_opt(sql, &[&schema]).await? else {
+        return Ok(());
+    };
+    let (may, role): (bool, String) = (row.get(0), row.get(1));
+    if may {
+        return Ok(());
+    }
+    Err(ViewsError::Right {
+        what: format!("`{role}` may not create a view in schema `{schema}`"),
+        grant: format!(
+            "GRANT CREATE ON SCHEMA {} TO {}, or name another schema",
+            quoted(schema),
+            quoted(&role)
+        ),
+    })
+}
+
 /// Refuses tables whose columns an owner may not read: what is recorded of them would tell. [`VIEWS_ROLE`] is given what it lacks.
 ///
 /// # Errors

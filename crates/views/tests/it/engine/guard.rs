@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use egret_base::Coded;
 use egret_base::lifecycle::Service;
 use egret_base::settings::Span;
 use egret_base::test_support::ConditionLog;
 use egret_views::ViewsConfig;
-use egret_views::model::{Alteration, Schedule, State};
+use egret_views::model::{Alteration, Mode, NewView, Schedule, State};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
@@ -294,4 +295,36 @@ async fn a_view_that_cannot_be_refreshed_is_one_line_at_its_start_and_one_at_its
     rig.verify(&["share"]).await;
     assert!(!log.is_active());
     assert_eq!(log.levels(), ["WARN", "INFO"]);
+}
+
+/// A trigger that a user has made of one of Egret's functions is no part of the view.
+#[tokio::test]
+async fn a_trigger_of_a_user_keeps_the_function_that_it_calls() {
+    for mode in [Mode::Auto, Mode::Immediate] {
+        let rig = Rig::new(18).await;
+        rig.run(TABLES).await;
+        let sums = NewView {
+            mode,
+            schedule: None,
+            ..view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g")
+        };
+        rig.create(sums).await.unwrap();
+        rig.run(
+            "DO $$ BEGIN EXECUTE format('CREATE TRIGGER mine BEFORE INSERT ON u FOR EACH STATEMENT EXECUTE FUNCTION %s()', \
+             (SELECT tgfoid::regproc FROM pg_trigger WHERE tgrelid = 't'::regclass AND tgname ~ '_insert_' LIMIT 1)); END $$",
+        )
+        .await;
+        let refused = rig.views.drop(&at("sums")).await.unwrap_err();
+        assert_eq!(refused.code(), "view_in_use");
+        assert!(
+            refused.to_string().contains("trigger mine on table"),
+            "{refused}"
+        );
+        let uninstalled = rig.views.uninstall(None, true).await;
+        assert_eq!(code(uninstalled), "view_in_use");
+        let kept = "SELECT count(*) FROM pg_trigger WHERE tgname = 'mine'";
+        assert_eq!(rig.number(kept).await, 1);
+        rig.run("DROP TRIGGER mine ON u").await;
+        rig.views.drop(&at("sums")).await.unwrap();
+    }
 }
