@@ -34,7 +34,9 @@ pub(crate) async fn run(arguments: cli::Connect, api: &Api, output: Output) -> R
     };
     let startup = untrusted_startup_files();
     for error in &startup {
-        output.remark(&format!("warning: psql reads no startup file: {error}"));
+        output.remark(&format!(
+            "warning: psql reads no startup file and keeps no history: {error}"
+        ));
     }
     let error = become_psql(&psql, &connection, &arguments.psql, startup.is_empty());
     if error.kind() != ErrorKind::NotFound {
@@ -52,15 +54,19 @@ fn not_installed(branch: &str) -> Failure {
     ))
 }
 
-/// Files that psql would run commands from although another user can write to them, `\!` with the
+/// Files that psql or its line editor would run commands from although another user can write to them, `\!` with the
 /// rights of whoever runs it included: the home directory of an environment that was taken over
-/// (`su`, `sudo -E`) is another user's.
+/// (`su`, `sudo -E`) is another user's. What a variable names instead counts beside the home directory, of which the
+/// other files are read all the same.
 fn untrusted_startup_files() -> Vec<TrustError> {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let named = std::env::var_os("PSQLRC").map(PathBuf::from);
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let in_home = [".psqlrc", ".inputrc", ".editrc", ".psql_history"];
+    let in_home = variable("HOME").map(|home| in_home.map(|name| home.join(name)));
+    let named = ["PSQLRC", "INPUTRC", "EDITRC"];
     named
-        .or_else(|| home.map(|home| home.join(".psqlrc")))
         .into_iter()
+        .filter_map(variable)
+        .chain(in_home.into_iter().flatten())
         .filter_map(|path| trust::check(&path).err())
         .filter(|error| !matches!(error, TrustError::Io { .. }))
         .collect()
@@ -76,8 +82,11 @@ fn become_psql(
 ) -> std::io::Error {
     let mut command = Command::new(psql);
     if !reads_startup_files {
-        // The history is a file of the same home directory.
-        command.arg("--no-psqlrc").env("PSQL_HISTORY", "/dev/null");
+        // The line editor reads a file of the same home directory whatever psql is asked for.
+        command
+            .args(["--no-psqlrc", "--no-readline"])
+            .env("PSQL_HISTORY", "/dev/null")
+            .env("INPUTRC", "/dev/null");
     }
     command
         .args(arguments)

@@ -19,6 +19,10 @@ fn text(status: Status) -> String {
         Some(Section::Told(volume)) => volume.limits.clone(),
         _ => String::new(),
     };
+    let is_connected = status
+        .services
+        .iter()
+        .all(|service| service.name != "postgres" || service.ready);
     let summary = facts(&[
         (
             "egret",
@@ -73,7 +77,9 @@ fn text(status: Status) -> String {
         ),
         (
             "documents",
-            status.documents.map_or_else(String::new, documents),
+            status
+                .documents
+                .map_or_else(String::new, |documents| writers(documents, is_connected)),
         ),
     ]);
     let lists = lists(status.services, status.failed, status.conditions);
@@ -175,16 +181,17 @@ fn queue(queue: Queue) -> String {
     text
 }
 
-/// Who writes in which database.
-fn documents(documents: Documents) -> String {
-    let told = documents
+/// The writers of the databases with collections.
+fn writers(documents: Documents, is_connected: bool) -> String {
+    let writers = documents
         .databases
         .into_iter()
         .map(|(database, standing)| format!("{database} {standing}"));
-    let told: Vec<String> = told.collect();
-    match told.as_slice() {
+    let writers: Vec<String> = writers.collect();
+    match writers.as_slice() {
+        [] if !is_connected => "not known while there is no connection with PostgreSQL".to_owned(),
         [] => "no database has collections".to_owned(),
-        told => told.join("; "),
+        writers => writers.join("; "),
     }
 }
 

@@ -2,7 +2,7 @@
 //! and the secrets of Egret are not shown to this user.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, fchown};
 use std::path::Path;
@@ -182,4 +182,54 @@ fn the_admin_token_is_printed_on_a_terminal_only() {
     assert!(printed.contains("admin.token"), "{printed}");
     assert!(!printed.contains(token.trim()), "{printed}");
     assert!(!place.log().contains(token.trim()));
+}
+
+#[test]
+fn psql_runs_no_commands_from_the_home_directory_of_another_user() {
+    if !is_root() {
+        return;
+    }
+    let mut place = Place::new("foreign-home");
+    let server = place.start(&["serve"]);
+    place.json(&["branch", "create", "one"]);
+    let home = place.directory.join("home");
+    fs::create_dir(&home).unwrap();
+    let witness = place.directory.join("commands-were-run");
+    let command = format!("\\! touch {}\n", witness.display());
+    fs::write(home.join(".psqlrc"), &command).unwrap();
+    let binding = format!(
+        "\"s\": \"{}\"\n",
+        command.replace('\\', "\\\\").replace('\n', "\\n")
+    );
+    fs::write(home.join(".inputrc"), binding).unwrap();
+    let trusted = place.directory.join("own.psqlrc");
+    fs::write(&trusted, "").unwrap();
+    chown(&home, Some(STRANGER), None).unwrap();
+    place.variables.push(("HOME", home.display().to_string()));
+    // A file of one's own does not make the others of that directory trusted.
+    let psqlrc = ("PSQLRC", trusted.display().to_string());
+    for variables in [vec![], vec![psqlrc]] {
+        let egret = place.command(&[]);
+        let program = egret.get_program().to_string_lossy();
+        let connect = format!("{program} branch connect one");
+        let variables_of_place = egret.get_envs();
+        let mut terminal = std::process::Command::new("script");
+        terminal
+            .args(["--quiet", "--return", "--command", &connect, "/dev/null"])
+            .current_dir(&place.directory)
+            .envs(variables_of_place.filter_map(|(name, value)| Some((name, value?))))
+            .envs(variables)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = terminal.spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"select 40 + 2;\n\\q\n").unwrap();
+        drop(input);
+        let output = child.wait_with_output().unwrap();
+        let said = text(&output.stdout);
+        assert!(said.contains("42"), "{said}");
+        assert!(said.contains("psql reads no startup file"), "{said}");
+        assert!(!witness.exists(), "{said}");
+    }
+    server.stop(Signal::TERM);
 }
