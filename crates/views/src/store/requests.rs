@@ -5,7 +5,7 @@ use egret_postgres::tokio_postgres::{Client, GenericClient, Row};
 use super::statements::Statements;
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
-use crate::model::{Following, Grants, NewView, NotUnderstood, ViewName};
+use crate::model::{Following, MakerRights, NewView, NotUnderstood, ViewName};
 
 /// Requests that are done are remembered for so long.
 const REMEMBERED: &str = "7 days";
@@ -85,7 +85,7 @@ fn create(row: &Row, name: ViewName) -> Result<(NewView, Resolved), NotUnderstoo
         schedule: schedule.map(|schedule| schedule.parse()).transpose()?,
         indexes: Vec::new(),
         owner: Some(row.get("role")),
-        grants: Grants::Reads,
+        rights: MakerRights::all(),
         following: Following::default(),
     };
     let resolved = Resolved {
