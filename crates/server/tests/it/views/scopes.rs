@@ -1,6 +1,19 @@
 //! Scopes that name views: what a view may read that is made with one, and what is told of others.
 
+use egret_proto::views::v1::FollowRequest;
+use egret_proto::views::v1::views_client::ViewsClient;
+use tonic::Code;
+use tonic::transport::Endpoint;
+
 use super::*;
+
+/// Longer than anything that works takes.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+async fn soon<T>(coming: impl Future<Output = T>) -> T {
+    let coming = tokio::time::timeout(PATIENCE, coming).await;
+    coming.expect("it comes within a minute")
+}
 
 /// Asks with a token; status and body.
 async fn ask(rig: &Rig, token: &str, method: Method, path: &str, body: Value) -> (u16, Value) {
@@ -238,4 +251,67 @@ async fn changes_become_tasks_by_those_who_may_read_them() {
         assert_eq!(status, expected, "{scopes:?}: {answer}");
     }
     rig.close().await;
+}
+
+/// Every kind of open request ends with its token: both ways to follow, and a refresh that waits for a lock.
+#[tokio::test]
+async fn open_requests_end_with_their_token() {
+    for (end, code) in [("expired", "token_expired"), ("revoked", "token_invalid")] {
+        let rig = rig().await;
+        let asked = json!({"name": "w", "scopes": ["views:*"], "ttl_ms": 60_000});
+        let made = rig.answered(Method::POST, "/v1/tokens", asked, 201).await;
+        let token = made["token"].as_str().unwrap();
+        let path = "/v1/views/other/changes";
+        let events = rig.house.bare(Method::GET, path).bearer_auth(token);
+        let mut events = soon(events.send()).await.unwrap();
+        assert_eq!(events.status(), 200);
+        assert!(soon(events.chunk()).await.unwrap().is_some());
+        let endpoint = Endpoint::from_shared(rig.house.base.clone()).unwrap();
+        let mut client = ViewsClient::new(endpoint.connect().await.unwrap());
+        let mut follow = tonic::Request::new(FollowRequest {
+            view: "other".to_owned(),
+            ..FollowRequest::default()
+        });
+        let value = format!("Bearer {token}").parse().unwrap();
+        follow.metadata_mut().insert("authorization", value);
+        let mut follow = soon(client.follow(follow)).await.unwrap().into_inner();
+        assert!(soon(follow.message()).await.unwrap().is_some());
+        let locker = rig.database.connect().await;
+        let lock = "BEGIN; INSERT INTO flights VALUES (9, 'AA', 1); LOCK TABLE flights IN ACCESS EXCLUSIVE MODE";
+        locker.batch_execute(lock).await.unwrap();
+        let refresh = rig.house.bare(Method::POST, "/v1/views/other/repair");
+        let refresh = refresh.bearer_auth(token).send();
+        let ending = async {
+            let waits = "SELECT count(*) > 0 FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database \
+                         WHERE d.datname = current_database() AND NOT l.granted";
+            while !rig
+                .client
+                .query_one(waits, &[])
+                .await
+                .unwrap()
+                .get::<_, bool>(0)
+            {
+                tokio::task::yield_now().await;
+            }
+            if end == "expired" {
+                rig.house.clock.advance(PATIENCE);
+            } else {
+                let path = format!("/v1/tokens/{}", made["id"].as_str().unwrap());
+                rig.answered(Method::DELETE, &path, Value::Null, 204).await;
+            }
+        };
+        let (refreshed, ()) = soon(async { tokio::join!(refresh, ending) }).await;
+        problem(refreshed.unwrap(), 401, code).await;
+        while soon(events.chunk()).await.unwrap().is_some() {}
+        let status = loop {
+            match soon(follow.message()).await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended as if there were no more changes"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(status.code(), Code::Unauthenticated, "{end}: {status:?}");
+        locker.batch_execute("ROLLBACK").await.unwrap();
+        rig.close().await;
+    }
 }
