@@ -14,6 +14,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use egret_views::model::ViewName;
 use http::request::Parts;
 use http::{HeaderMap, header};
 use percent_encoding::percent_decode_str;
@@ -349,17 +350,26 @@ fn meets(caller: &Caller, path: &str, requirement: &Requirement) -> Result<(), T
         PartPlace::Segment(at) => {
             let segment = path.split('/').nth(at).unwrap_or_default();
             let name = percent_decode_str(segment).decode_utf8_lossy();
-            caller.require_part(area, part_name(area, &name), &actions)
+            caller.require_part(area, &part_name(area, &name), &actions)
         }
         PartPlace::Nowhere | PartPlace::Handler => caller.require_whole(area, &actions),
     }
 }
 
-/// The name of a part as scopes have it: views in schema `public` go without the schema.
-pub(crate) fn part_name<'n>(area: &str, name: &'n str) -> &'n str {
-    match name.strip_prefix("public.") {
-        Some(name) if area == "views" => name,
-        _ => name,
+/// The name of a part as scopes have it. Views in schema `public` go without the schema, and all of them without quotes
+/// that SQL does not need: the text `pub"lic".other` is no view whose name begins with `pub`.
+pub(crate) fn part_name<'n>(area: &str, name: &'n str) -> Cow<'n, str> {
+    if area != "views" {
+        return name.into();
+    }
+    // What is no name of a view is refused by the handler.
+    let Ok(parsed) = name.parse::<ViewName>() else {
+        return name.into();
+    };
+    let full = parsed.to_string();
+    match full.strip_prefix("public.") {
+        Some(short) => short.to_owned().into(),
+        None => full.into(),
     }
 }
 

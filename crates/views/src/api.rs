@@ -19,8 +19,8 @@ use crate::config::ViewsConfig;
 use crate::error::ViewsError;
 use crate::metrics::Metrics;
 use crate::model::{
-    Alteration, Explanation, Grants, Mode, NewView, RefreshReport, State, Verification, ViewName,
-    ViewReport,
+    Alteration, Explanation, Grants, MakerRights, Mode, NewView, ReadableViews, RefreshReport,
+    State, Verification, ViewName, ViewReport,
 };
 use crate::store::refresh::{Besides, Compares};
 use crate::store::registry;
@@ -147,12 +147,13 @@ impl Views {
         &self,
         database: Option<&str>,
         query: &str,
+        readable: &ReadableViews,
     ) -> Result<Explanation, ViewsError> {
         let database = self.inner.shared.databases.choose(database).await?;
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
         install::install(&mut session.client).await?;
-        let explanation = explain::of_query(&mut session.client, query).await?;
+        let explanation = explain::of_query(&mut session.client, query, readable).await?;
         keeper.give_back(session);
         Ok(explanation)
     }
@@ -303,6 +304,7 @@ impl Views {
         &self,
         at: &Address,
         alteration: Alteration,
+        readable: ReadableViews,
     ) -> Result<ViewReport, ViewsError> {
         let found = self.find(at).await?;
         self.check_following(&found.record, &alteration)?;
@@ -312,7 +314,7 @@ impl Views {
             ..alteration.clone()
         };
         let report = match of_refreshes == Alteration::default() {
-            false => self.alter_refreshes(found, of_refreshes).await?,
+            false => self.alter_refreshes(found, of_refreshes, readable).await?,
             true => self.changed(found).await?,
         };
         match alteration.kept.is_some() || alteration.queue.is_some() {
@@ -325,6 +327,7 @@ impl Views {
         &self,
         mut found: Found,
         alteration: Alteration,
+        readable: ReadableViews,
     ) -> Result<ViewReport, ViewsError> {
         let before = found.record.mode;
         let mode = alteration.mode.unwrap_or(before);
@@ -340,7 +343,11 @@ impl Views {
         check_schedule(mode, schedule)?;
         let is_resumed = mode == Mode::Immediate && alteration.is_active == Some(true);
         if before != mode && [before, mode].contains(&Mode::Immediate) || is_resumed {
-            return self.remake(found, Some(&alteration), Grants::Nothing).await;
+            let rights = MakerRights {
+                grants: Grants::Nothing,
+                readable,
+            };
+            return self.remake(found, Some(&alteration), &rights).await;
         }
         let client = &mut found.session.client;
         if let Some(mode) = alteration.mode {
@@ -354,22 +361,26 @@ impl Views {
     ///
     /// # Errors
     /// Those of [`Self::create`] and [`Self::show`].
-    pub async fn repair(&self, at: &Address, grants: Grants) -> Result<ViewReport, ViewsError> {
+    pub async fn repair(
+        &self,
+        at: &Address,
+        rights: &MakerRights,
+    ) -> Result<ViewReport, ViewsError> {
         let found = self.find(at).await?;
-        self.remake(found, None, grants).await
+        self.remake(found, None, rights).await
     }
 
     async fn remake(
         &self,
         mut found: Found,
         alteration: Option<&Alteration>,
-        grants: Grants,
+        rights: &MakerRights,
     ) -> Result<ViewReport, ViewsError> {
         found.keeper.settle(&mut found.session.client).await?;
         let recording = self.inner.shared.config.recording();
         let client = &mut found.session.client;
         let bounds = (recording, found.keeper.patience());
-        repair::repair(client, &found.record, alteration, grants, bounds).await?;
+        repair::repair(client, &found.record, alteration, rights, bounds).await?;
         found.keeper.unload(found.record.id);
         found.keeper.forget_costs(found.record.id);
         found.record = registry::record_of(&found.session.client, found.record.id).await?;

@@ -126,6 +126,14 @@ pub enum ViewsError {
         /// The statement that allows it.
         grant: String,
     },
+    /// The caller may not read a view that the query reads.
+    #[error(
+        "`{relation}` is or reads a view that this token may not read: a view of it would show its rows; use a token that reads it"
+    )]
+    ReadDenied {
+        /// The relation that the query names.
+        relation: String,
+    },
     /// What was kept does not fit with what changed.
     #[error(
         "what is kept of the view does not fit with what changed, in {rows} rows: it is computed anew"
@@ -354,6 +362,7 @@ impl Coded for ViewsError {
             Self::NotFollowed { .. } => "view_not_followed",
             Self::ChangesGone { .. } => "view_changes_gone",
             Self::Right { .. } => "view_right_missing",
+            Self::ReadDenied { .. } => "view_read_denied",
             Self::SourceChanged | Self::SourceAltered { .. } => "view_source_changed",
             Self::SourceGone { .. } => "view_source_gone",
             Self::SourceFailed { .. } => "view_source_failed",
@@ -384,7 +393,7 @@ impl Coded for ViewsError {
             | Self::NotFollowed { .. }
             | Self::Suspended { .. } => Kind::Conflict,
             Self::NotFound { .. } => Kind::NotFound,
-            Self::Right { .. } => Kind::Denied,
+            Self::Right { .. } | Self::ReadDenied { .. } => Kind::Denied,
             Self::TooMany { .. } | Self::TooManyFollowers { .. } => Kind::LimitReached,
             Self::ChangesGone { .. } => Kind::Gone,
             Self::SourceChanged

@@ -23,7 +23,7 @@ pub mod testing {
     pub use crate::store::refresh::{Reached, Refreshable, Refreshed};
     use crate::{
         ViewsConfig, ViewsError,
-        model::{Following, Grants, Mode, NewView, ViewName},
+        model::{Following, MakerRights, Mode, NewView, ViewName},
     };
 
     /// Makes a view that is maintained incrementally. It is empty until it is refreshed.
@@ -58,7 +58,7 @@ pub mod testing {
             schedule: None,
             indexes: Vec::new(),
             owner: None,
-            grants: Grants::Reads,
+            rights: MakerRights::all(),
             following: Following::default(),
         };
         let recording = ViewsConfig::default().recording();

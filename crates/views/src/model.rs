@@ -1,9 +1,13 @@
 //! The nouns of views.
 
+mod maker;
+
 use std::fmt;
 use std::str::FromStr;
 
 use egret_base::settings::{Span, Value};
+
+pub use maker::{Grants, MakerRights, ReadableViews, ViewFilter};
 
 /// How a view is brought up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,7 +201,7 @@ impl FromStr for ViewName {
 const NAME_BYTES_MAX: usize = 63;
 
 /// A view to be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct NewView {
     /// Where users will read it.
     pub name: ViewName,
@@ -211,19 +215,10 @@ pub struct NewView {
     pub indexes: Vec<Vec<String>>,
     /// The role that it is of, whose rights its query has; none: the one that Egret connects as.
     pub owner: Option<String>,
-    /// What `egret_views` may be given to read what the query reads.
-    pub grants: Grants,
+    /// What its maker may have it read.
+    pub rights: MakerRights,
     /// What is kept of its changes.
     pub following: Following,
-}
-
-/// Whether role `egret_views`, which views without a named owner have the rights of, is given rights that it lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grants {
-    /// It is given SELECT on what a query reads: an administrator makes the view.
-    Reads,
-    /// It is given nothing, and a query that reads more than it may is refused.
-    Nothing,
 }
 
 /// What is kept of the changes of a view, for those who follow it.

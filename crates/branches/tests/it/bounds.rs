@@ -17,7 +17,10 @@ fn group_of(pid: i32) -> PathBuf {
 fn groups_of(egret: &Egret) -> Option<PathBuf> {
     let limits = egret.branches.volume().unwrap().limits;
     let Some(rest) = limits.strip_prefix("control groups in ") else {
-        eprintln!("NOT CHECKED: {limits}");
+        use std::io::Write;
+        std::io::stderr()
+            .write_all(format!("NOT CHECKED: {limits}\n").as_bytes())
+            .unwrap();
         return None;
     };
     let (path, _) = rest.split_once(": ").unwrap();

@@ -19,6 +19,7 @@ use crate::core::collection::{Collection, Draft, Renamed};
 use crate::core::decide::{Present, targets};
 use crate::core::group::{Asked, Declared, Met};
 use crate::core::identity::Identity;
+use crate::core::rights::{Action, Rights};
 use crate::error::DocumentsError;
 use crate::model::{AliasId, ChangeKind, Done, TenantId, Written};
 use crate::store::query::Portions;
@@ -120,6 +121,7 @@ pub async fn cascade(
         session,
         catalogue,
         tenant: asked.tenant,
+        rights: &asked.rights,
         cascade_max,
         moving: BTreeMap::new(),
         steps: 0,
@@ -139,6 +141,7 @@ struct Cascade<'a> {
     session: &'a Session,
     catalogue: &'a Catalogue,
     tenant: TenantId,
+    rights: &'a Rights,
     cascade_max: u32,
     moving: BTreeMap<i64, Moving>,
     steps: u64,
@@ -214,6 +217,7 @@ impl Cascade<'_> {
                 let Some(body) = collection.renamed(&moving.draft.body, names) else {
                     continue;
                 };
+                check_rights(self.rights, collection, [&moving.draft.body, &body])?;
                 moving.draft = drafted(collection, &body)?;
                 if moving.draft.aliases != moving.told {
                     renamed.push(number);
@@ -295,6 +299,35 @@ impl Cascade<'_> {
             .filter_map(|(alias, number)| Some((AliasId(alias), number?)))
             .collect())
     }
+}
+
+/// Refuses to change a document that the caller may not write, as it is or as it would be.
+///
+/// # Errors
+/// [`DocumentsError::AccessDenied`], which names the collection to those who may read it.
+fn check_rights(
+    rights: &Rights,
+    collection: &Collection,
+    bodies: [&Value; 2],
+) -> Result<(), DocumentsError> {
+    let definition = collection.definition();
+    let may_write = rights.may(Action::Write, &definition.collection);
+    let is_within_claims = bodies
+        .iter()
+        .all(|body| rights.missing(definition, body).is_none());
+    if may_write && is_within_claims {
+        return Ok(());
+    }
+    let documents = if rights.may(Action::Read, &definition.collection) {
+        format!("documents of collection `{}`", definition.collection)
+    } else {
+        "documents".to_owned()
+    };
+    Err(DocumentsError::AccessDenied {
+        what: format!(
+            "{documents} that this token may not write refer to this one, and would have to change with its identity: use a token that may write them"
+        ),
+    })
 }
 
 /// What a document is called in each of its collection's families.

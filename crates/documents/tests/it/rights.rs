@@ -127,3 +127,92 @@ async fn changes_are_told_to_those_who_see_the_whole_collection() {
     assert_eq!(told(&of_school(&world, "a")).await, ["notices"]);
     world.stop().await;
 }
+
+const CITIES: &str = r#"{"collections": [
+    {"collection": "cities", "identity": ["/city"], "identity_mutable": true,
+        "schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}},
+    {"collection": "streets", "identity": ["/city", "/street"],
+        "references": [{"name": "city", "to": "cities", "paths": {"/city": "/city"}}],
+        "schema": {"type": "object", "properties": {"city": {"type": "string"}, "street": {"type": "string"}},
+            "required": ["city", "street"]}},
+    {"collection": "houses", "identity": ["/id"], "query": ["/owner"], "claims": {"owner": "/owner"},
+        "references": [{"name": "street", "to": "streets", "paths": {"/city": "/city", "/street": "/street"}}],
+        "schema": {"type": "object", "properties": {"id": {"type": "integer"}, "owner": {"type": "string"},
+            "city": {"type": "string"}, "street": {"type": "string"}}, "required": ["id", "owner", "city", "street"]}}
+]}"#;
+
+/// A change of identity is a write to all that follow.
+#[tokio::test]
+async fn an_identity_changes_with_the_right_to_write_all_that_follow() {
+    let world = World::new(18).await;
+    world.apply(CITIES).await.unwrap();
+    let city = world.made("cities", &json!({"city": "old"})).await;
+    let street = json!({"city": "old", "street": "s"});
+    let street = world.made("streets", &street).await;
+    let house = json!({"id": 1, "owner": "ann", "city": "old", "street": "s"});
+    let house = world.made("houses", &house).await;
+    let reach = |names: &[&str]| Reach::Of(names.iter().map(|name| named(name)).collect());
+    let claim =
+        |owner: &str| BTreeMap::from([("owner".to_owned(), BTreeSet::from([owner.to_owned()]))]);
+    let rename = async |rights: Rights, to: &str| {
+        let caller = Caller {
+            rights: Arc::new(rights),
+            ..world.caller.clone()
+        };
+        let (cities, body) = (named("cities"), json!({"city": to}).to_string());
+        let body = body.as_bytes();
+        let place = (&cities, city.id);
+        world
+            .documents
+            .replace(&caller, place, body, Condition::Always)
+            .await
+    };
+    let all = ["cities", "streets", "houses"];
+    let refused = [
+        (vec!["cities"], vec!["cities"], None, false),
+        (all.to_vec(), vec!["cities", "streets"], None, true),
+        (vec!["cities"], vec!["cities", "streets"], None, false),
+        (all.to_vec(), all.to_vec(), Some(claim("bob")), true),
+    ];
+    for (read, write, claims, is_named) in refused {
+        let rights = Rights {
+            read: reach(&read),
+            write: reach(&write),
+            claims,
+        };
+        let error = rename(rights, "new").await.unwrap_err();
+        let told = error.to_string();
+        assert_eq!(code(Err::<(), _>(error)), "access_denied", "{told}");
+        assert_eq!(told.contains("houses"), is_named, "{told}");
+        let body = world.get("houses", house.id).await.unwrap();
+        assert_eq!(body["city"], "old");
+        assert_eq!(
+            world.get("streets", street.id).await.unwrap()["city"],
+            "old"
+        );
+    }
+    // An identity to which nothing of others refers changes all the same.
+    let alone = world.made("cities", &json!({"city": "alone"})).await;
+    let caller = Caller {
+        rights: Arc::new(Rights {
+            read: reach(&["cities"]),
+            write: reach(&["cities"]),
+            claims: None,
+        }),
+        ..world.caller.clone()
+    };
+    let body = json!({"city": "lone"}).to_string();
+    let place = (&named("cities"), alone.id);
+    let renamed = world
+        .documents
+        .replace(&caller, place, body.as_bytes(), Condition::Always);
+    assert!(renamed.await.is_ok());
+    let rights = Rights {
+        read: reach(&["cities"]),
+        write: reach(&all),
+        claims: Some(claim("ann")),
+    };
+    rename(rights, "new").await.unwrap();
+    assert_eq!(world.get("houses", house.id).await.unwrap()["city"], "new");
+    world.stop().await;
+}

@@ -11,4 +11,5 @@ mod registry;
 mod rights;
 mod routes;
 mod storage;
+mod streams;
 mod tokens;

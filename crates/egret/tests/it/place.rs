@@ -30,6 +30,13 @@ pub fn crashes(default: u64) -> u64 {
     std::env::var("EGRET_CRASHES").map_or(default, |text| text.parse().unwrap())
 }
 
+/// Says that a test leaves out what it is for, past what captures the output of tests that pass.
+pub fn not_checked(reason: impl std::fmt::Display) {
+    std::io::stderr()
+        .write_all(format!("NOT CHECKED: {reason}\n").as_bytes())
+        .unwrap();
+}
+
 /// A place for one Egret: directory, ports, and who runs it.
 pub struct Place {
     /// Everything of it is below this.

@@ -33,5 +33,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger WHERE evtname = 'egret_schema') THEN
         CREATE EVENT TRIGGER egret_schema ON ddl_command_end EXECUTE FUNCTION egret.guard_schema();
     END IF;
+    -- Also in sessions whose session_replication_role is replica, such as those of a restore or of a program that replicates.
+    -- One that somebody has disabled stays so.
+    IF EXISTS (SELECT FROM pg_catalog.pg_event_trigger WHERE evtname = 'egret_schema' AND evtenabled IN ('O', 'R')) THEN
+        ALTER EVENT TRIGGER egret_schema ENABLE ALWAYS;
+    END IF;
 END
 $do$;

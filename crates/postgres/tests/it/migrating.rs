@@ -233,6 +233,42 @@ async fn no_object_of_a_user_lands_in_the_schema() {
     );
 }
 
+/// Restores, and programs that replicate, set what triggers do not fire for otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_object_lands_in_the_schema_in_a_session_that_replicates() {
+    for major in [15, 18] {
+        let database = TestDatabase::create(major).await;
+        let mut client = database.connect().await;
+        migrate(&mut client, "test", &[FIRST]).await.unwrap();
+        let user = database.connect().await;
+        user.batch_execute(AS_USER).await.unwrap();
+        user.batch_execute(
+            "CREATE TABLE ordinary (id int); SET session_replication_role = replica",
+        )
+        .await
+        .unwrap();
+        // As an earlier version has made it, and as this one leaves it.
+        user.batch_execute("ALTER EVENT TRIGGER egret_schema ENABLE")
+            .await
+            .unwrap();
+        migrate(&mut client, "test", &[FIRST, SECOND])
+            .await
+            .unwrap();
+        for stray in [
+            "CREATE TABLE egret.invoices (id int)",
+            "ALTER TABLE ordinary SET SCHEMA egret",
+            "CREATE VIEW egret.shown AS SELECT 1 AS one",
+        ] {
+            let refused = user.batch_execute(stray).await.unwrap_err();
+            let told = refused.as_db_error().unwrap().message();
+            assert!(
+                told.contains("schema egret belongs to Egret"),
+                "{stray}: {told}"
+            );
+        }
+    }
+}
+
 async fn catalogue_size(client: &egret_postgres::tokio_postgres::Client) -> i64 {
     let sql = "SELECT (SELECT count(*) FROM pg_class) + (SELECT count(*) FROM pg_namespace) + (SELECT count(*) FROM pg_type)";
     client.query_one(sql, &[]).await.unwrap().get(0)

@@ -48,9 +48,9 @@ fn asked(request: Request<v1::FollowRequest>) -> Result<(v1::FollowRequest, Begi
     let caller = known.ok_or_else(|| grpc_status(&TokenError::Missing))?;
     let name = &request.get_ref().view;
     let name = part_name("views", name);
-    let read = caller.require_part("views", name, &["read"]);
+    let read = caller.require_part("views", &name, &["read"]);
     read.map_err(|error| grpc_status(&error))?;
-    let begins = match caller.require_part("views", name, &["write"]) {
+    let begins = match caller.require_part("views", &name, &["write"]) {
         Ok(()) => Begins::Yes,
         Err(_) => Begins::No,
     };

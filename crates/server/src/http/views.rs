@@ -6,13 +6,14 @@
 
 mod answer;
 pub(crate) mod changes;
+mod reach;
 mod request;
 
 use std::sync::Arc;
 
 use axum::extract::{FromRef, FromRequestParts, State};
 use egret_base::Clock;
-use egret_views::model::{Grants, ViewName};
+use egret_views::model::{ViewName, ViewReport};
 use egret_views::{Address, Views, ViewsError};
 use http::StatusCode;
 use http::request::Parts as RequestParts;
@@ -23,7 +24,9 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use self::answer::{Explanation, Refresh, RefreshList, Verification, View, ViewGrant, ViewList};
+use self::answer::{
+    Explanation, Refresh, RefreshList, Verification, View, ViewGrant, ViewList, problem,
+};
 use self::changes::{__path_follow_view, follow_view};
 use self::request::{RefreshRequest, Validation, ViewChange, ViewGrantRequest, ViewRequest};
 use crate::access::{AuditSubject, Caller, part_name};
@@ -61,6 +64,13 @@ struct Door {
     views: Views,
     clock: Arc<dyn Clock>,
     stopping: CancellationToken,
+}
+
+impl Door {
+    /// A view as a caller is shown it.
+    fn view(&self, caller: &Caller, report: ViewReport) -> View {
+        View::of(reach::shown(caller, report), self.clock.now())
+    }
 }
 
 impl FromRef<Door> for Views {
@@ -134,40 +144,6 @@ async fn finished<T: Send + 'static>(
     }
 }
 
-/// The problem of an error, with what is known of a refused query as members of their own.
-fn problem(error: ViewsError) -> Problem {
-    match &error {
-        ViewsError::Refused(refusal) => {
-            let refusal = refusal.clone();
-            Problem::from(error)
-                .with_member("construct", Some(refusal.construct))
-                .with_member("position", refusal.position)
-                .with_member("advice", Some(refusal.advice))
-        }
-        ViewsError::Unsupported { what, advice } | ViewsError::UntrustedCode { what, advice } => {
-            let (what, advice) = (what.clone(), advice.clone());
-            Problem::from(error)
-                .with_member("construct", Some(what))
-                .with_member("advice", Some(advice))
-        }
-        ViewsError::Query {
-            error: refused,
-            position,
-        } => {
-            let (said, position) = (refused.as_db_error().cloned(), *position);
-            let problem = Problem::from(error).with_member("position", position);
-            let Some(said) = said else {
-                return problem;
-            };
-            problem
-                .with_member("sqlstate", Some(said.code().code()))
-                .with_member("sql_detail", said.detail())
-                .with_member("hint", said.hint())
-        }
-        _ => Problem::from(error),
-    }
-}
-
 /// List the views
 ///
 /// Those of one database, or of all, in order of databases and names.
@@ -181,24 +157,14 @@ async fn list_views(
     Query(Place { database }): Query<Place>,
 ) -> Result<Json<ViewList>, Problem> {
     let found = door.views.list(database.as_deref()).await;
-    let now = door.clock.now();
     let items = found.map_err(problem)?.into_iter();
     let reach = caller.reach("views", &["read"]);
     Ok(Json(ViewList {
         items: items
-            .filter(|report| reach.covers(part_name("views", &report.name.to_string())))
-            .map(|report| View::of(report, now))
+            .filter(|report| reach.covers(&part_name("views", &report.name.to_string())))
+            .map(|report| door.view(&caller, report))
             .collect(),
     }))
-}
-
-/// What `egret_views` is given for a view of this caller: what users' tables hold is an administrator's to show.
-fn grants_of(caller: &Caller) -> Grants {
-    if caller.may(ADMIN) {
-        Grants::Reads
-    } else {
-        Grants::Nothing
-    }
 }
 
 /// Make a view
@@ -227,15 +193,15 @@ async fn create_view(
     }
     let name = request.name.to_string();
     subject.note(&name);
-    caller.require_part("views", part_name("views", &name), &["write"])?;
+    caller.require_part("views", &part_name("views", &name), &["write"])?;
     if let Some(queue) = &request.on_change_enqueue {
         rights::require(&caller, queue, rights::PRODUCE)?;
     }
-    let (database, view) = request.into_view(grants_of(&caller));
+    let (database, view) = request.into_view(reach::maker_rights(&caller));
     tracing::info!(token = caller.token_id(), view = %view.name, database, "a view is to be made");
     let views = door.views.clone();
     let made = finished(async move { views.create(database.as_deref(), view).await }).await?;
-    Ok((StatusCode::CREATED, Json(View::of(made, door.clock.now()))))
+    Ok((StatusCode::CREATED, Json(door.view(&caller, made))))
 }
 
 /// Say how a view of a query would be kept
@@ -250,11 +216,13 @@ async fn create_view(
     ))]
 async fn validate_view(
     State(views): State<Views>,
-    _: Member,
+    Member(caller): Member,
     Json(Validation { query, database }): Json<Validation>,
 ) -> Result<Json<Explanation>, Problem> {
     // What it makes to look at the query is taken away again, even if the caller leaves.
-    let explained = finished(async move { views.validate(database.as_deref(), &query).await });
+    let readable = reach::readable(&caller);
+    let explained =
+        finished(async move { views.validate(database.as_deref(), &query, &readable).await });
     Ok(Json(explained.await?.into()))
 }
 
@@ -295,9 +263,13 @@ async fn grant_views(
         (status = 404, description = "No view has this name.", body = Problem,
             content_type = "application/problem+json"),
     ))]
-async fn get_view(State(door): State<Door>, _: Member, At(at): At) -> Result<Json<View>, Problem> {
+async fn get_view(
+    State(door): State<Door>,
+    Member(caller): Member,
+    At(at): At,
+) -> Result<Json<View>, Problem> {
     let report = door.views.show(&at).await.map_err(problem)?;
-    Ok(Json(View::of(report, door.clock.now())))
+    Ok(Json(door.view(&caller, report)))
 }
 
 /// Change a view
@@ -320,10 +292,17 @@ async fn change_view(
 ) -> Result<Json<View>, Problem> {
     if let Some(Some(queue)) = &change.on_change_enqueue {
         rights::require(&caller, queue, rights::PRODUCE)?;
+        // The tasks have its rows.
+        let part = at.name.to_string();
+        caller.require_part("views", &part_name("views", &part), &["read"])?;
     }
-    let views = door.views.clone();
-    let changed = finished(async move { views.alter(&at, change.into_alteration()).await });
-    Ok(Json(View::of(changed.await?, door.clock.now())))
+    let (views, readable) = (door.views.clone(), reach::readable(&caller));
+    let changed = finished(async move {
+        let change = change.into_alteration();
+        let changed = views.alter(&at, change, readable.clone()).await;
+        changed.map_err(|error| reach::without_hidden_names(&readable, error))
+    });
+    Ok(Json(door.view(&caller, changed.await?)))
 }
 
 /// Drop a view
@@ -345,7 +324,12 @@ async fn drop_view(
     At(at): At,
 ) -> Result<StatusCode, Problem> {
     tracing::info!(token = caller.token_id(), view = %at.name, database = ?at.database, "a view is to be dropped");
-    finished(async move { views.drop(&at).await }).await?;
+    let readable = reach::readable(&caller);
+    let dropped = finished(async move {
+        let dropped = views.drop(&at).await;
+        dropped.map_err(|error| reach::without_hidden_names(&readable, error))
+    });
+    dropped.await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -479,7 +463,10 @@ async fn repair_view(
     At(at): At,
     _: Option<Json<Nothing>>,
 ) -> Result<Json<View>, Problem> {
-    let (views, grants) = (door.views.clone(), grants_of(&caller));
-    let repaired = finished(async move { views.repair(&at, grants).await });
-    Ok(Json(View::of(repaired.await?, door.clock.now())))
+    let (views, rights) = (door.views.clone(), reach::maker_rights(&caller));
+    let repaired = finished(async move {
+        let repaired = views.repair(&at, &rights).await;
+        repaired.map_err(|error| reach::without_hidden_names(&rights.readable, error))
+    });
+    Ok(Json(door.view(&caller, repaired.await?)))
 }

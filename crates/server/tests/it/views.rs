@@ -1,6 +1,7 @@
 //! Views over HTTP, in a database of each test's own.
 
 mod following;
+mod scopes;
 
 use std::sync::Arc;
 

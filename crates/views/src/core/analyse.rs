@@ -106,6 +106,13 @@ pub fn parse(sql: &str) -> Result<SelectStmt, Refusal> {
     }
 }
 
+/// The tables and views that a query names, as `name` or `schema.name`; none where it is no SQL.
+pub fn tables_named(sql: &str) -> Vec<String> {
+    pg_query::parse(sql, pg_query::ParserOptions::default())
+        .map(|parsed| parsed.tables())
+        .unwrap_or_default()
+}
+
 /// What a view computes whose query is `sql`, with all columns of what it reads.
 ///
 /// # Errors

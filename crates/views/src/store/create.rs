@@ -7,6 +7,7 @@ use super::captures::{self, BRIEFLY};
 use super::describe::{Column, Described, Names, SourceTable, describe_written};
 use super::immediate;
 use super::load::{check_functions, check_whole, planned};
+use super::readable;
 use super::refresh::{Read, Refreshable};
 use super::registry::{self, Reads, Record};
 use super::requests::Resolved;
@@ -37,7 +38,9 @@ pub async fn create(
 ) -> Result<Refreshable, ViewsError> {
     let query = resolved.map_or(&view.query, |resolved| &resolved.definition);
     let mut transaction = client.transaction().await?;
+    readable::check_named(&transaction, query, &view.rights.readable).await?;
     let described = describe_written(&mut transaction, query, names).await?;
+    readable::check_reads(&described, &view.rights.readable, &[])?;
     let located = |error: ViewsError| error.located(&described.canonical, &view.query);
     let plan = planned(&described, view.mode).map_err(located)?;
     transaction.batch_execute(SEARCH_PATH).await?;
@@ -77,7 +80,7 @@ pub async fn create(
             &transaction,
             &record.owner,
             (&built, &described),
-            view.grants,
+            view.rights.grants,
         )
         .await?;
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use egret_postgres::tokio_postgres::{Row, Transaction};
 
 use super::probe::probe;
+use super::readable::{ReadView, read_views};
 use crate::core::analyse::{Facts, MALFORMED, Relation, RelationKind, parse, unordered};
 use crate::core::expression::quoted;
 use crate::core::locate::names_clock;
@@ -26,6 +27,8 @@ pub struct Described {
     pub columns: Vec<Column>,
     /// The oids of the plain views that it reads, directly or through others.
     pub inlined: Vec<u32>,
+    /// The views that are kept fresh among what it reads.
+    pub read_views: Vec<ReadView>,
     /// Whether a role that is not trusted may put another query in the place of a view that it reads.
     pub has_untrusted_views: bool,
     /// A table that it reads, and a function of a role that is not trusted which an index, a constraint or statistics of the
@@ -226,6 +229,7 @@ pub async fn describe(
         functions,
         columns: columns.remove(&view).unwrap_or_default(),
         inlined: Vec::new(),
+        read_views: read_views(&rows),
         has_untrusted_views: false,
         untrusted_code,
     };

@@ -9,6 +9,7 @@ use super::build::{Built, build, sink_table};
 use super::create::SEARCH_PATH;
 use super::describe::{Described, Names, describe, describe_written};
 use super::load::{check_functions, planned};
+use super::readable;
 use super::refresh::Refreshable;
 use super::registry::Record;
 use super::rights;
@@ -18,7 +19,7 @@ use crate::core::maintain::Carried;
 use crate::core::show::operators;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
-use crate::model::{Explanation, Mode, StageExplanation};
+use crate::model::{Explanation, Mode, ReadableViews, StageExplanation};
 
 /// The number under which a view is made that is never there.
 const NOBODY: i64 = 0;
@@ -27,9 +28,15 @@ const NOBODY: i64 = 0;
 ///
 /// # Errors
 /// [`ViewsError`]: why there can be none that is maintained incrementally.
-pub async fn of_query(client: &mut Client, query: &str) -> Result<Explanation, ViewsError> {
+pub async fn of_query(
+    client: &mut Client,
+    query: &str,
+    views: &ReadableViews,
+) -> Result<Explanation, ViewsError> {
     let mut transaction = client.transaction().await?;
+    readable::check_named(&transaction, query, views).await?;
     let described = describe_written(&mut transaction, query, Names::Typed).await?;
+    readable::check_reads(&described, views, &[])?;
     let explained = explained(&mut transaction, &described, (NOBODY, Mode::Incremental)).await;
     let explanation = explained.map_err(|error| error.located(&described.canonical, query))?;
     transaction.rollback().await?;

@@ -32,6 +32,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "clock",
         sql: include_str!("install/migration_6.sql"),
     },
+    Migration {
+        name: "bounds of requests",
+        sql: include_str!("install/migration_7.sql"),
+    },
 ];
 
 /// Makes the engine's part of schema `egret`, or brings it up to date.

@@ -16,6 +16,7 @@ pub mod install;
 pub mod load;
 pub mod patience;
 mod probe;
+mod readable;
 pub mod refresh;
 pub mod registry;
 pub mod remove;

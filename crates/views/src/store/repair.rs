@@ -7,12 +7,13 @@ use super::create::{SEARCH_PATH, capture, show};
 use super::describe::{Described, Names, describe};
 use super::load::{check_functions, check_whole, planned};
 use super::patience::Patience;
+use super::readable;
 use super::registry::{self, Record};
 use super::tell::{self, Reset};
 use super::{immediate, remove, rights};
 use crate::core::capture::Recording;
 use crate::error::ViewsError;
-use crate::model::{Alteration, Grants, State};
+use crate::model::{Alteration, MakerRights, State};
 
 /// Repairs a view: it is empty until it is refreshed. Where it is altered instead, it shows what it did until then. Where its
 /// columns are what they were, it stays the same view, with its grants and with what depends on it.
@@ -23,11 +24,11 @@ pub async fn repair(
     client: &mut Client,
     record: &Record,
     alteration: Option<&Alteration>,
-    grants: Grants,
+    rights: &MakerRights,
     (recording, mut patience): (Recording, Patience),
 ) -> Result<(), ViewsError> {
     loop {
-        match try_to_repair(client, record, (alteration, grants), recording).await {
+        match try_to_repair(client, record, (alteration, rights), recording).await {
             Err(error) if patience.has_more_for(&error).await => {}
             repaired => return repaired,
         }
@@ -37,7 +38,7 @@ pub async fn repair(
 async fn try_to_repair(
     client: &mut Client,
     record: &Record,
-    (alteration, grants): (Option<&Alteration>, Grants),
+    (alteration, maker): (Option<&Alteration>, &MakerRights),
     recording: Recording,
 ) -> Result<(), ViewsError> {
     let mut transaction = client.transaction().await?;
@@ -48,6 +49,8 @@ async fn try_to_repair(
     let is_made_anew = alteration.is_none();
     let record = &registry::record_of(&transaction, record.id).await?;
     let described = resolve(&mut transaction, record).await?;
+    let known: Vec<i64> = record.reads.iter().filter_map(|(_, view)| *view).collect();
+    readable::check_reads(&described, &maker.readable, &known)?;
     check_functions(&described, record.is_of_another)?;
     let plan = planned(&described, record.mode)?;
     check_whole(&described, &plan, record.is_of_another)?;
@@ -73,7 +76,8 @@ async fn try_to_repair(
     let (id, shape) = (record.id, built.shape());
     registry::renew(&transaction, id, &described, &shape, stays_suspended).await?;
     if record.is_of_another {
-        rights::check_select(&transaction, &record.owner, (&built, &described), grants).await?;
+        let reads = (&built, &described);
+        rights::check_select(&transaction, &record.owner, reads, maker.grants).await?;
     }
     let reads = capture(&transaction, record, &built, (&described, recording)).await?;
     if is_made_anew {

@@ -5,10 +5,16 @@ use egret_postgres::tokio_postgres::{Client, GenericClient, Row};
 use super::statements::Statements;
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
-use crate::model::{Following, Grants, NewView, NotUnderstood, ViewName};
+use crate::model::{Following, MakerRights, NewView, NotUnderstood, ViewName};
 
 /// Requests that are done are remembered for so long.
 const REMEMBERED: &str = "7 days";
+
+/// Requests of a role that are done and remembered, at most.
+const REMEMBERED_MAX: i64 = 1_000;
+
+/// Bytes of an error that is remembered, at most.
+const ERROR_BYTES_MAX: usize = 8_192;
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -41,7 +47,7 @@ pub struct Resolved {
     pub settings: String,
 }
 
-/// The requests that are not done, in order.
+/// The requests that are not done: those of each role in order, and roles by turns.
 ///
 /// # Errors
 /// What the server says.
@@ -50,7 +56,8 @@ pub async fn waiting(
     statements: &mut Statements,
 ) -> Result<Vec<Request>, ViewsError> {
     let sql = "SELECT id, what, schema::text, name::text, query, definition, settings, mode, schedule, role::text \
-               FROM egret.view_request WHERE done_at IS NULL ORDER BY id LIMIT 100";
+               FROM egret.view_request WHERE done_at IS NULL \
+               ORDER BY pg_catalog.row_number() OVER (PARTITION BY role ORDER BY id), id LIMIT 100";
     let rows = statements.query(client, sql, &[]).await?;
     Ok(rows.iter().map(request).collect())
 }
@@ -85,7 +92,7 @@ fn create(row: &Row, name: ViewName) -> Result<(NewView, Resolved), NotUnderstoo
         schedule: schedule.map(|schedule| schedule.parse()).transpose()?,
         indexes: Vec::new(),
         owner: Some(row.get("role")),
-        grants: Grants::Reads,
+        rights: MakerRights::all(),
         following: Following::default(),
     };
     let resolved = Resolved {
@@ -104,8 +111,17 @@ pub async fn done(
     request: i64,
     error: Option<&str>,
 ) -> Result<(), ViewsError> {
-    let sql = "UPDATE egret.view_request SET done_at = clock_timestamp(), error = $2 WHERE id = $1";
-    client.execute(sql, &[&request, &error]).await?;
+    let error = error.map(|error| &error[..error.floor_char_boundary(ERROR_BYTES_MAX)]);
+    let sql = "UPDATE egret.view_request \
+               SET done_at = clock_timestamp(), error = $2, definition = NULL, settings = NULL WHERE id = $1 \
+               RETURNING role::text";
+    let done = client.query_opt(sql, &[&request, &error]).await?;
+    if let Some(role) = done.map(|row| row.get::<_, String>(0)) {
+        let sql = "DELETE FROM egret.view_request WHERE role = $1::text::name AND done_at IS NOT NULL AND id <= ( \
+                   SELECT id FROM egret.view_request WHERE role = $1::text::name AND done_at IS NOT NULL \
+                   ORDER BY id DESC OFFSET $2 LIMIT 1)";
+        client.execute(sql, &[&role, &REMEMBERED_MAX]).await?;
+    }
     let sql = format!(
         "DELETE FROM egret.view_request WHERE done_at < clock_timestamp() - interval '{REMEMBERED}'"
     );

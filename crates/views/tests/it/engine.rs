@@ -22,7 +22,9 @@ use egret_base::{Coded, SystemClock};
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
-use egret_views::model::{Alteration, Following, Grants, Mode, NewView, Schedule, State};
+use egret_views::model::{
+    Alteration, Following, MakerRights, Mode, NewView, ReadableViews, Schedule, State,
+};
 use egret_views::{Address, Options, Views, ViewsConfig, ViewsError};
 use prometheus_client::registry::Registry;
 
@@ -116,7 +118,7 @@ pub fn view(name: &str, query: &str) -> NewView {
         schedule: Some(Schedule::Manual),
         indexes: Vec::new(),
         owner: None,
-        grants: Grants::Reads,
+        rights: MakerRights::all(),
         following: Following::default(),
     }
 }
@@ -269,7 +271,10 @@ async fn what_fails_keeps_its_last_rows_and_says_why() {
     );
     rig.run("UPDATE t SET v = 5 WHERE id = 1; INSERT INTO t VALUES (200, 1, 1)")
         .await;
-    rig.views.repair(&at("ratio"), Grants::Reads).await.unwrap();
+    rig.views
+        .repair(&at("ratio"), &MakerRights::all())
+        .await
+        .unwrap();
     rig.verify(&["ratio", "all_of_it"]).await;
     let outcomes = rig.views.history(&at("ratio"), 100).await.unwrap();
     assert!(
@@ -368,7 +373,11 @@ async fn a_query_that_is_not_covered_is_computed_as_a_whole_when_that_is_asked()
         ..Alteration::default()
     };
     assert_eq!(
-        code(rig.views.alter(&at("ranks"), incremental).await),
+        code(
+            rig.views
+                .alter(&at("ranks"), incremental, ReadableViews::All)
+                .await
+        ),
         "view_unsupported"
     );
 }
@@ -396,7 +405,11 @@ async fn views_are_altered_explained_and_refused() {
         ..Alteration::default()
     };
     assert_eq!(
-        rig.views.alter(&at("sums"), full).await.unwrap().mode,
+        rig.views
+            .alter(&at("sums"), full, ReadableViews::All)
+            .await
+            .unwrap()
+            .mode,
         Mode::Full
     );
     rig.run("INSERT INTO t VALUES (600, 3, 3)").await;
@@ -406,7 +419,11 @@ async fn views_are_altered_explained_and_refused() {
         ..Alteration::default()
     };
     assert_eq!(
-        rig.views.alter(&at("sums"), off).await.unwrap().state,
+        rig.views
+            .alter(&at("sums"), off, ReadableViews::All)
+            .await
+            .unwrap()
+            .state,
         State::Suspended
     );
     rig.run("INSERT INTO t VALUES (601, 3, 3)").await;
@@ -415,7 +432,10 @@ async fn views_are_altered_explained_and_refused() {
         is_active: Some(true),
         ..Alteration::default()
     };
-    rig.views.alter(&at("sums"), on).await.unwrap();
+    rig.views
+        .alter(&at("sums"), on, ReadableViews::All)
+        .await
+        .unwrap();
     rig.verify(&["sums"]).await;
     let explained = rig.views.explain(&at("sums")).await.unwrap();
     assert_eq!(explained.reads, ["public.t"]);
@@ -423,11 +443,14 @@ async fn views_are_altered_explained_and_refused() {
     assert!(explained.stages[0].sql.contains("egret_changes_0"));
     let valid = rig
         .views
-        .validate(None, "SELECT count(*) FROM t")
+        .validate(None, "SELECT count(*) FROM t", &ReadableViews::All)
         .await
         .unwrap();
     assert_eq!(valid.columns, [("count".to_owned(), "bigint".to_owned())]);
-    let refused = rig.views.validate(None, "SELECT ctid FROM t").await;
+    let refused = rig
+        .views
+        .validate(None, "SELECT ctid FROM t", &ReadableViews::All)
+        .await;
     assert_eq!(code(refused), "view_unsupported");
     assert_eq!(code(rig.views.show(&at("nobody")).await), "view_not_found");
     assert_eq!(

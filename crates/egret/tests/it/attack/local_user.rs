@@ -58,6 +58,7 @@ fn a_configuration_file_that_others_can_change_is_not_read() {
 #[test]
 fn the_admin_token_is_not_sent_to_another_users_process() {
     if !is_root() {
+        crate::place::not_checked("a process of another user takes root");
         return;
     }
     let place = Place::new("squatter");

@@ -11,23 +11,23 @@ use tonic::{Code, Request};
 use crate::place::{Place, Server};
 
 /// Longer than anything that works takes.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
-async fn soon<T>(coming: impl Future<Output = T>) -> T {
+pub(super) async fn soon<T>(coming: impl Future<Output = T>) -> T {
     let coming = tokio::time::timeout(PATIENCE, coming).await;
     coming.expect("it comes within a minute")
 }
 
 /// A running Egret and an HTTP client.
-struct Target {
-    place: Place,
-    server: Server,
+pub(super) struct Target {
+    pub(super) place: Place,
+    pub(super) server: Server,
     http: reqwest::Client,
-    admin: String,
+    pub(super) admin: String,
 }
 
 impl Target {
-    fn start(purpose: &str) -> Self {
+    pub(super) fn start(purpose: &str) -> Self {
         let place = Place::new(purpose);
         let server = place.start(&["serve"]);
         let admin = std::fs::read_to_string(place.data_dir().join("admin.token")).unwrap();
@@ -42,13 +42,24 @@ impl Target {
         }
     }
 
-    fn request(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
+    pub(super) fn request(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+    ) -> reqwest::RequestBuilder {
         let url = format!("http://127.0.0.1:{}{path}", self.place.ports[0]);
         self.http.request(method, url).bearer_auth(token)
     }
 
     /// The status and the answer.
-    async fn ask(&self, token: &str, method: Method, path: &str, body: Value) -> (u16, Value) {
+    pub(super) async fn ask(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> (u16, Value) {
         let request = self.request(token, method, path);
         let request = match body {
             Value::Null => request,
@@ -61,7 +72,7 @@ impl Target {
     }
 
     /// A new token by the command line: its id and its text.
-    fn token(&self, name: &str, arguments: &[&str]) -> (String, String) {
+    pub(super) fn token(&self, name: &str, arguments: &[&str]) -> (String, String) {
         let command = [&["token", "create", name], arguments].concat();
         let made = self.place.json(&command);
         let text = |field: &str| made[field].as_str().unwrap().to_owned();

@@ -2,9 +2,11 @@
 
 use egret_base::Timestamp;
 use egret_base::settings::Value;
-use egret_views::model;
+use egret_views::{ViewsError, model};
 use serde::Serialize;
 use utoipa::ToSchema;
+
+use crate::problem::Problem;
 
 /// Roles that may ask for views from SQL.
 #[derive(Serialize, ToSchema)]
@@ -387,5 +389,39 @@ impl From<model::Verification> for Verification {
             missing: found.missing,
             extra: found.extra,
         }
+    }
+}
+
+/// The problem of an error, with what is known of a refused query as members of their own.
+pub(super) fn problem(error: ViewsError) -> Problem {
+    match &error {
+        ViewsError::Refused(refusal) => {
+            let refusal = refusal.clone();
+            Problem::from(error)
+                .with_member("construct", Some(refusal.construct))
+                .with_member("position", refusal.position)
+                .with_member("advice", Some(refusal.advice))
+        }
+        ViewsError::Unsupported { what, advice } | ViewsError::UntrustedCode { what, advice } => {
+            let (what, advice) = (what.clone(), advice.clone());
+            Problem::from(error)
+                .with_member("construct", Some(what))
+                .with_member("advice", Some(advice))
+        }
+        ViewsError::Query {
+            error: refused,
+            position,
+        } => {
+            let (said, position) = (refused.as_db_error().cloned(), *position);
+            let problem = Problem::from(error).with_member("position", position);
+            let Some(said) = said else {
+                return problem;
+            };
+            problem
+                .with_member("sqlstate", Some(said.code().code()))
+                .with_member("sql_detail", said.detail())
+                .with_member("hint", said.hint())
+        }
+        _ => Problem::from(error),
     }
 }

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::moment;
-use super::{At, Door, Member, problem};
+use super::answer::{moment, problem};
+use super::{At, Door, Member};
 use crate::access::part_name;
 use crate::error::RequestError;
 use crate::extract::{Path, Query};
@@ -129,7 +129,7 @@ pub(super) async fn follow_view(
     Query(Start { database, after }): Query<Start>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let may_begin = caller.require_part("views", part_name("views", &name), &["write"]);
+    let may_begin = caller.require_part("views", &part_name("views", &name), &["write"]);
     let At(at) = At::read(name, database)?;
     let after = match headers.get(LAST_EVENT_ID) {
         None => after,

@@ -1,7 +1,7 @@
 //! What callers ask of views, as JSON.
 
 use egret_base::settings::{Span, Value};
-use egret_views::model::{Alteration, Following, Grants, Mode, NewView, Schedule, ViewName};
+use egret_views::model::{Alteration, Following, MakerRights, Mode, NewView, Schedule, ViewName};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 use utoipa::openapi::Object;
@@ -53,7 +53,7 @@ pub(super) struct ViewRequest {
 
 impl ViewRequest {
     /// The database, and what the engine is asked to make there.
-    pub(super) fn into_view(self, grants: Grants) -> (Option<String>, NewView) {
+    pub(super) fn into_view(self, rights: MakerRights) -> (Option<String>, NewView) {
         let view = NewView {
             name: self.name,
             query: self.query,
@@ -61,7 +61,7 @@ impl ViewRequest {
             schedule: self.schedule,
             indexes: self.indexes,
             owner: self.owner,
-            grants,
+            rights,
             following: Following {
                 kept: self.keep_changes,
                 queue: self.on_change_enqueue,

@@ -1,13 +1,14 @@
--- The tables and views that a view reads, directly or through views that are not kept fresh: $1 the view.
-WITH RECURSIVE read (relation) AS (
-    SELECT $1::oid
+-- The tables and views that a view reads, directly or through views that are not kept fresh: $1 the view. `named_by` are the
+-- relations that its own query names and through which it reads this one.
+WITH RECURSIVE read (relation, named) AS (
+    SELECT $1::oid, NULL::oid
     UNION
-    SELECT depend.refobjid
+    SELECT depend.refobjid, coalesce(read.named, depend.refobjid)
     FROM read
     JOIN pg_catalog.pg_rewrite AS rule ON rule.ev_class = read.relation
     JOIN pg_catalog.pg_depend AS depend
         ON depend.classid = 'pg_catalog.pg_rewrite'::regclass AND depend.objid = rule.oid
-        AND depend.refclassid = 'pg_catalog.pg_class'::regclass
+        AND depend.refclassid = 'pg_catalog.pg_class'::regclass AND depend.refobjid <> read.relation
     WHERE NOT EXISTS (
         SELECT FROM egret.view AS kept
         JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = kept.schema
@@ -30,8 +31,9 @@ SELECT class.oid, namespace.nspname AS schema, class.relname AS name, class.relk
        CASE WHEN class.relkind = 'v' THEN pg_catalog.pg_get_viewdef(class.oid) END AS definition,
        CASE WHEN class.relkind = 'v' THEN
            (SELECT kept.id FROM egret.view AS kept WHERE kept.schema = namespace.nspname AND kept.name = class.relname)
-       END AS kept
-FROM read
+       END AS kept,
+       read.named_by
+FROM (SELECT relation, pg_catalog.array_agg(named ORDER BY named) AS named_by FROM read GROUP BY relation) AS read
 JOIN pg_catalog.pg_class AS class ON class.oid = read.relation
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 -- A query that takes a field of a row depends on the type of that row, which has no rows itself.

@@ -36,7 +36,11 @@ async fn an_index_is_advised_until_it_is_there() {
             "rows of public.orders are looked up by Customer when public.customers changes";
         assert_eq!(advice[0].reason, reason);
         assert_eq!(advice[0].rows, Some(4000));
-        let validated = rig.views.validate(None, joined).await.unwrap();
+        let validated = rig
+            .views
+            .validate(None, joined, &ReadableViews::All)
+            .await
+            .unwrap();
         assert_eq!(validated.advice, advice);
         let explained = rig.views.explain(&at("joined")).await.unwrap();
         assert_eq!(explained.advice, advice);
@@ -58,7 +62,10 @@ async fn an_index_is_advised_until_it_is_there() {
             ..Alteration::default()
         };
         rig.run("DROP INDEX \"orders_Customer_idx2\"").await;
-        rig.views.alter(&at("joined"), full).await.unwrap();
+        rig.views
+            .alter(&at("joined"), full, ReadableViews::All)
+            .await
+            .unwrap();
         assert!(advised(&rig, "joined").await.is_empty());
     }
 }

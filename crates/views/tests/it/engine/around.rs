@@ -30,7 +30,10 @@ async fn tables_are_altered_under_views() {
     let shown = rig.views.show(&at("kept")).await.unwrap();
     assert_eq!(shown.state, State::Suspended);
     rig.run("GRANT SELECT ON kept TO PUBLIC").await;
-    rig.views.repair(&at("kept"), Grants::Reads).await.unwrap();
+    rig.views
+        .repair(&at("kept"), &MakerRights::all())
+        .await
+        .unwrap();
     rig.verify(&["kept"]).await;
     rig.run("INSERT INTO t VALUES (302, 1, 5000000000)").await;
     rig.verify(&["kept"]).await;
@@ -45,7 +48,10 @@ async fn tables_are_altered_under_views() {
     assert_eq!(rig.number("SELECT count(*) FROM other").await, 7);
     rig.run("CREATE TABLE u (g int, name text); INSERT INTO u VALUES (1, 'back')")
         .await;
-    rig.views.repair(&at("other"), Grants::Reads).await.unwrap();
+    rig.views
+        .repair(&at("other"), &MakerRights::all())
+        .await
+        .unwrap();
     rig.verify(&["other"]).await;
     rig.views.drop(&at("other")).await.unwrap();
     rig.run("DROP TABLE t").await;
@@ -121,7 +127,10 @@ async fn no_write_fails_when_a_type_is_renamed_and_other_types_are_recorded_afte
         code(rig.views.refresh(&at("moods")).await),
         "view_refresh_failed"
     );
-    rig.views.repair(&at("moods"), Grants::Reads).await.unwrap();
+    rig.views
+        .repair(&at("moods"), &MakerRights::all())
+        .await
+        .unwrap();
     rig.run("INSERT INTO m VALUES (3, 'bad', 6000000000)").await;
     assert_eq!(rig.refresh("moods").await.outcome, "incremental");
     rig.verify(&["moods"]).await;

@@ -98,3 +98,119 @@ async fn nothing_can_be_asked_of_the_views_of_others_or_as_somebody_else() {
     rig.run("RESET SESSION AUTHORIZATION").await;
     end(rig, &role).await;
 }
+
+/// The state that the server refuses a statement with.
+async fn refused(client: &Client, sql: &str) -> String {
+    let error = client.query_one(sql, &[]).await.unwrap_err();
+    let told = error
+        .as_db_error()
+        .unwrap_or_else(|| panic!("{sql}: {error}"));
+    told.code().code().to_owned()
+}
+
+#[tokio::test]
+async fn what_is_asked_for_has_bounds() {
+    for version in [18, 15] {
+        let (rig, role) = rig(version).await;
+        // Nothing is done of what waits.
+        rig.views.stop().await;
+        let client = &rig.client;
+        rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
+        let asked = |name: &str, query: &str, definition: &str| {
+            format!(
+                "SELECT egret.request_view('create', ARRAY['public', {name}], {query}, {definition}, 'auto', NULL, '{role}')"
+            )
+        };
+        let long = "repeat('x', 64)";
+        assert_eq!(refused(client, &asked(long, "'q'", "'q'")).await, "42602");
+        assert_eq!(refused(client, &asked("NULL", "'q'", "'q'")).await, "42602");
+        let query = "repeat('x', 262145)";
+        assert_eq!(refused(client, &asked("'a'", query, "'q'")).await, "54000");
+        let definition = "repeat('x', 1048577)";
+        assert_eq!(
+            refused(client, &asked("'a'", "'q'", definition)).await,
+            "54000"
+        );
+        let selected =
+            "SELECT egret.create_view('a', 'SELECT ' || repeat('1+', 140000) || '1 AS n')";
+        assert!(client.query_one(selected, &[]).await.is_err());
+        let schedule = format!(
+            "SELECT egret.request_view('create', '{{public,a}}', 'q', 'q', 'auto', repeat('x', 257), '{role}')"
+        );
+        assert_eq!(refused(client, &schedule).await, "23514");
+        let what = format!(
+            "SELECT egret.request_view('burn', '{{public,a}}', 'q', 'q', 'auto', NULL, '{role}')"
+        );
+        assert!(client.query_one(&what, &[]).await.is_err());
+        let many = format!(
+            "SELECT count(egret.request_view('create', ARRAY['public', 'v' || n], 'q', 'q', 'auto', NULL, '{role}')) \
+             FROM generate_series(1, 1000) AS n"
+        );
+        assert_eq!(rig.number(&many).await, 1_000);
+        assert_eq!(refused(client, &asked("'a'", "'q'", "'q'")).await, "53400");
+        rig.run("RESET SESSION AUTHORIZATION; DELETE FROM egret.view_request")
+            .await;
+        rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
+        let large = format!(
+            "SELECT count(egret.request_view('create', ARRAY['public', 'v' || n], 'q', repeat('x', 1048576), 'auto', NULL, '{role}')) \
+             FROM generate_series(1, 16) AS n"
+        );
+        assert_eq!(rig.number(&large).await, 16);
+        assert_eq!(refused(client, &asked("'a'", "'q'", "'q'")).await, "53400");
+        rig.run("RESET SESSION AUTHORIZATION").await;
+        end(rig, &role).await;
+    }
+}
+
+/// What a request or a view failed of may quote rows: it is told to those whose it is.
+#[tokio::test]
+async fn errors_are_told_to_those_whose_request_or_view_it_is() {
+    let (rig, role) = rig(18).await;
+    let client = &rig.client;
+    let other = format!("other_{}", rig.database.name);
+    rig.run(&format!("CREATE ROLE {other}")).await;
+    rig.views
+        .allow(None, std::slice::from_ref(&other))
+        .await
+        .unwrap();
+    rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
+    done(client, CREATE).await.unwrap();
+    let failing = "SELECT egret.create_view('top', 'SELECT id, ctid FROM t')";
+    let request: i64 = client.query_one(failing, &[]).await.unwrap().get(0);
+    let asked = format!("SELECT egret.request_done({request})");
+    let told = async || -> Result<bool, String> {
+        match client.query_one(&asked, &[]).await {
+            Ok(row) => Ok(row.get(0)),
+            Err(error) => Err(egret_base::error::chain(&error).to_string()),
+        }
+    };
+    let own = loop {
+        match told().await {
+            Ok(_) => tokio::task::yield_now().await,
+            Err(own) => break own,
+        }
+    };
+    assert!(own.contains("ctid"), "{own}");
+    rig.run(&format!(
+        "RESET SESSION AUTHORIZATION; UPDATE egret.view SET reason = 'it quotes a row'; SET SESSION AUTHORIZATION {other}"
+    ))
+    .await;
+    let hidden = told().await.unwrap_err();
+    assert!(
+        hidden.contains("there is no request") && !hidden.contains("ctid"),
+        "{hidden}"
+    );
+    let reason = "SELECT count(reason) FROM egret.freshness('mine')";
+    assert_eq!(rig.number(reason).await, 0);
+    // After SET ROLE it is the role that counts.
+    rig.run(&format!("RESET SESSION AUTHORIZATION; SET ROLE {other}"))
+        .await;
+    assert!(told().await.unwrap_err().contains("there is no request"));
+    rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
+    assert_eq!(rig.number(reason).await, 1);
+    rig.run(&format!(
+        "RESET SESSION AUTHORIZATION; DROP OWNED BY {other}; DROP ROLE {other}"
+    ))
+    .await;
+    end(rig, &role).await;
+}

@@ -133,7 +133,10 @@ async fn a_role_of_its_own_and_no_mode_without_refreshes() {
             mode: Some(Mode::Immediate),
             ..Alteration::default()
         };
-        let refused = rig.views.alter(&at("ahead"), alteration).await;
+        let refused = rig
+            .views
+            .alter(&at("ahead"), alteration, ReadableViews::All)
+            .await;
         assert_eq!(code(refused), "view_unsupported");
     }
 }

@@ -273,7 +273,11 @@ async fn followers_are_told_of_what_they_cannot_be_told() {
     };
     // Some are forgotten by their bytes, and then all but the last by their time.
     for span in ["1h", "1ms"] {
-        let report = rig.views.alter(&at("plain"), kept(span)).await.unwrap();
+        let report = rig
+            .views
+            .alter(&at("plain"), kept(span), ReadableViews::All)
+            .await
+            .unwrap();
         let changes = report.changes.unwrap();
         assert_eq!(changes.sequence, begun + 9);
         assert!(changes.sets < 9, "{changes:?}");
@@ -311,7 +315,11 @@ async fn following_that_ended_and_began_again_is_not_taken_for_what_it_was() {
         ..Alteration::default()
     };
     assert_eq!(
-        rig.views.alter(&at("plain"), off).await.unwrap().changes,
+        rig.views
+            .alter(&at("plain"), off, ReadableViews::All)
+            .await
+            .unwrap()
+            .changes,
         None
     );
     assert_eq!(code(ahead.next().await), "view_changes_gone");
@@ -340,7 +348,10 @@ async fn a_view_that_is_made_anew_is_read_anew() {
         let mut follower = follow(&rig, "plain", None).await.unwrap();
         let (mut mirror, _) = Mirror::read(&rig, "plain").await;
         rig.run("UPDATE t SET v = v + 1 WHERE id = 1").await;
-        rig.views.repair(&at("plain"), Grants::Reads).await.unwrap();
+        rig.views
+            .repair(&at("plain"), &MakerRights::all())
+            .await
+            .unwrap();
         mirror.catch_up(&rig, &mut follower, "plain").await;
         assert_eq!(mirror.resets, ["repaired"]);
         // What is only computed anew is told as what it comes to.

@@ -7,7 +7,7 @@ use egret_base::lifecycle::Service;
 use egret_base::settings::Span;
 use egret_base::test_support::ConditionLog;
 use egret_views::ViewsConfig;
-use egret_views::model::{Alteration, Mode, NewView, Schedule, State};
+use egret_views::model::{Alteration, Mode, NewView, ReadableViews, Schedule, State};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
@@ -46,7 +46,10 @@ async fn a_fuse_suspends_a_view_of_which_too_much_changed_at_once() {
         is_active: Some(true),
         ..Alteration::default()
     };
-    rig.views.alter(&at("sums"), alteration).await.unwrap();
+    rig.views
+        .alter(&at("sums"), alteration, ReadableViews::All)
+        .await
+        .unwrap();
     assert_eq!(rig.refresh("sums").await.outcome, "full");
     rig.verify(&["sums"]).await;
     // One that reads another is not told of more than it takes either, and the other goes on.

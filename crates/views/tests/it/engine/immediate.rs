@@ -239,7 +239,10 @@ async fn a_view_is_made_immediate_and_something_else_again() {
         mode: Some(mode),
         ..Alteration::default()
     };
-    let altered = rig.views.alter(&at("sums"), mode(Mode::Immediate)).await;
+    let altered = rig
+        .views
+        .alter(&at("sums"), mode(Mode::Immediate), ReadableViews::All)
+        .await;
     let altered = altered.unwrap();
     assert_eq!((altered.mode, altered.schedule), (Mode::Immediate, None));
     let total = "SELECT coalesce(sum(s), 0)::bigint FROM sums";
@@ -266,18 +269,22 @@ async fn a_view_is_made_immediate_and_something_else_again() {
         ..Alteration::default()
     };
     assert_eq!(
-        code(rig.views.alter(&at("sums"), lag).await),
+        code(rig.views.alter(&at("sums"), lag, ReadableViews::All).await),
         "invalid_request"
     );
     rig.views
-        .alter(&at("sums"), mode(Mode::Auto))
+        .alter(&at("sums"), mode(Mode::Auto), ReadableViews::All)
         .await
         .unwrap();
     rig.run("INSERT INTO p VALUES (3, 1, 1)").await;
     assert_eq!(rig.number(total).await, 15);
     rig.create(reader).await.unwrap();
     assert_eq!(
-        code(rig.views.alter(&at("sums"), mode(Mode::Immediate)).await),
+        code(
+            rig.views
+                .alter(&at("sums"), mode(Mode::Immediate), ReadableViews::All)
+                .await
+        ),
         "view_in_use"
     );
     rig.verify(&["sums", "others"]).await;
@@ -352,14 +359,20 @@ async fn what_was_recorded_and_not_applied_is_not_applied_later() {
         is_active: Some(is_active),
         ..Alteration::default()
     };
-    rig.views.alter(&at("named"), active(false)).await.unwrap();
+    rig.views
+        .alter(&at("named"), active(false), ReadableViews::All)
+        .await
+        .unwrap();
     gate.batch_execute("SELECT pg_advisory_unlock(1)")
         .await
         .unwrap();
     writer.await.unwrap().unwrap();
     // Writers do not know it while it is suspended.
     rig.run("INSERT INTO t VALUES (951, 1, 1)").await;
-    rig.views.alter(&at("named"), active(true)).await.unwrap();
+    rig.views
+        .alter(&at("named"), active(true), ReadableViews::All)
+        .await
+        .unwrap();
     rig.compare(&rig.client, "resumed").await;
     rig.run(
         "WITH one AS (UPDATE u SET name = 'other' WHERE g = 1) INSERT INTO t VALUES (952, 1, 1)",

@@ -1,7 +1,7 @@
 //! Two Egrets over one database.
 
 use egret_views::ViewsConfig;
-use egret_views::model::{Alteration, Mode};
+use egret_views::model::{Alteration, Mode, ReadableViews};
 
 use super::{Rig, TABLES, at, code, engine, view};
 
@@ -18,9 +18,15 @@ async fn what_another_does_with_a_view_is_seen_where_it_was_known_a_moment_ago()
         is_active: Some(is_active),
         ..Alteration::default()
     };
-    other.alter(&at("sums"), activity(false)).await.unwrap();
+    other
+        .alter(&at("sums"), activity(false), ReadableViews::All)
+        .await
+        .unwrap();
     assert_eq!(code(rig.views.refresh(&at("sums")).await), "view_suspended");
-    other.alter(&at("sums"), activity(true)).await.unwrap();
+    other
+        .alter(&at("sums"), activity(true), ReadableViews::All)
+        .await
+        .unwrap();
     assert_eq!(rig.refresh("sums").await.outcome, "full");
     // Read by another, which is to be told.
     let above = view("above", "SELECT g FROM sums WHERE s > 0");
@@ -35,7 +41,10 @@ async fn what_another_does_with_a_view_is_seen_where_it_was_known_a_moment_ago()
         mode: Some(Mode::Full),
         ..Alteration::default()
     };
-    other.alter(&at("sums"), mode).await.unwrap();
+    other
+        .alter(&at("sums"), mode, ReadableViews::All)
+        .await
+        .unwrap();
     rig.run("DELETE FROM t WHERE g = 2").await;
     assert_eq!(rig.refresh("sums").await.outcome, "full");
     // Dropped, and made with another query.

@@ -8,7 +8,7 @@ use egret_postgres::test_support::{
     Recovery, TestDatabase, client_programs, own_server, test_directory,
 };
 use egret_views::ViewsConfig;
-use egret_views::model::{Grants, Mode, NewView};
+use egret_views::model::{MakerRights, Mode, NewView};
 
 use crate::engine::{Rig, at, view};
 use crate::world::until;
@@ -233,7 +233,7 @@ async fn a_view_is_made_or_repaired_before_others_of_a_restored_database_are_ref
             true => restored.create(view(first, "SELECT id, v FROM t")).await,
             false => restored
                 .views
-                .repair(&at(first), Grants::Reads)
+                .repair(&at(first), &MakerRights::all())
                 .await
                 .map(drop),
         }

@@ -8,7 +8,7 @@ use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::{Client, Error};
 use egret_views::ViewsConfig;
-use egret_views::model::{Grants, NewView};
+use egret_views::model::{MakerRights, NewView};
 
 use crate::engine::{Rig, at, view};
 
@@ -209,7 +209,10 @@ async fn columns_come_and_go_while_there_are_two() {
     rig.run(MUCH).await;
     rig.verify(&["sums"]).await;
     rig.run("UPDATE t SET note = 'some' WHERE id % 2 = 0").await;
-    rig.views.repair(&at("notes"), Grants::Reads).await.unwrap();
+    rig.views
+        .repair(&at("notes"), &MakerRights::all())
+        .await
+        .unwrap();
     rig.run("UPDATE t SET note = 'other' WHERE id % 3 = 0")
         .await;
     rig.refresh("notes").await;
