@@ -23,6 +23,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use egret_base::TenantShare;
 use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
 use egret_base::parts::{self, KnownParts, PartsError};
@@ -30,7 +31,7 @@ use egret_log::{
     Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogError, LogReader, Seq,
 };
 
-use crate::api::share::{TaskShares, TenantShare};
+use crate::api::share::TaskShares;
 use crate::api::{Inner, QueueHandle, Queues, lock};
 use crate::config::QueueConfig;
 use crate::core::state::State;
