@@ -55,6 +55,7 @@ impl Documents {
     ) -> Result<Vec<Applied>, DocumentsError> {
         let given = definition::read(file)?;
         let options = &self.inner.options;
+        let _permit = options.databases.admit(&caller.tenant).await?;
         let database = options.databases.choose(caller.database.as_deref()).await?;
         let mut client = options.databases.client(&database).await?;
         let config = &options.config;

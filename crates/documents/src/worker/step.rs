@@ -1,5 +1,8 @@
 //! Writes of a group on their way: what becomes of them, and what is written for them.
 
+use std::sync::Arc;
+
+use egret_postgres::slots::Slot;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -14,7 +17,7 @@ use crate::core::group::{Asked, Met, Request, What};
 use crate::core::rights::Action;
 use crate::core::schedule::Taken;
 use crate::error::DocumentsError;
-use crate::model::{ChangeKind, Done, Referrers, Written};
+use crate::model::{ChangeKind, Done, Referrers, TenantId, Written};
 use crate::store::read::Answered;
 use crate::store::write::{Content, Writes};
 
@@ -36,6 +39,8 @@ pub struct Pending {
     pub reply: oneshot::Sender<Told>,
     /// Somebody who wants nothing written by anybody, for as long as he keeps what he is given.
     pub alone: Option<oneshot::Sender<Alone>>,
+    /// Its place among those that wait, shared by the writes of a request.
+    pub place: Option<Arc<Slot<TenantId>>>,
 }
 
 /// How writes are done.
