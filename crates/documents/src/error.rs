@@ -311,7 +311,9 @@ impl From<DatabasesError> for DocumentsError {
     fn from(error: DatabasesError) -> Self {
         match error {
             DatabasesError::Postgres(error) => error.into(),
-            DatabasesError::Unknown { .. } | DatabasesError::Several { .. } => Self::Database {
+            // As one without documents is answered: who may not look into it is not told whether it exists.
+            DatabasesError::Unknown { asked, .. } => Self::NoDocuments { database: asked },
+            DatabasesError::Several { .. } => Self::Database {
                 reason: error.to_string(),
             },
         }

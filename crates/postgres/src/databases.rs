@@ -47,11 +47,12 @@ pub struct Databases {
     sessions: RequestSessions,
 }
 
-/// Why there is no database to work in. Messages about a name are meant to follow `database:`.
+/// Why there is no database to work in. Messages about a name are meant to follow `database:`, and name no other one: not
+/// everybody who asks may know them.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabasesError {
     /// None has this name.
-    #[error("`{asked}` does not exist; there are: {}", names.join(", "))]
+    #[error("`{asked}` does not exist")]
     Unknown {
         /// The name.
         asked: String,
@@ -59,7 +60,7 @@ pub enum DatabasesError {
         names: Vec<String>,
     },
     /// Nobody said which one.
-    #[error("there are several, name one of them: {}", names.join(", "))]
+    #[error("there are several: name one of them")]
     Several {
         /// Those that it may be.
         names: Vec<String>,
@@ -67,6 +68,17 @@ pub enum DatabasesError {
     /// They could not be listed.
     #[error(transparent)]
     Postgres(#[from] PostgresError),
+}
+
+impl DatabasesError {
+    /// The message for those who may know all databases of the server.
+    pub fn with_names(&self) -> String {
+        match self {
+            Self::Unknown { names, .. } => format!("{self}; there are: {}", names.join(", ")),
+            Self::Several { names } => format!("{self}: {}", names.join(", ")),
+            Self::Postgres(_) => self.to_string(),
+        }
+    }
 }
 
 impl Databases {

@@ -249,11 +249,15 @@ impl Queues {
         if self.inner.partitions.set(shared).is_err() {
             return Err(QueueError::Stopping);
         }
+        let are_chains_left = self.are_chains_left()?;
         for known in queues {
             self.settle(&known).await?;
             if !known.goes {
                 let queue = QueueHandle::new(known.id, &known.tenant, &known.name, known.settings);
-                queue.note_priority();
+                // Tasks of a chain that was being made are in no partition yet.
+                if known.has_priorities || are_chains_left {
+                    queue.note_priority();
+                }
                 self.note_handle(Arc::new(queue));
             }
         }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use egret_postgres::DatabasesError;
 use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
 use super::{Caller, Documents};
@@ -56,7 +57,14 @@ impl Documents {
         let given = definition::read(file)?;
         let options = &self.inner.options;
         let _permit = options.databases.admit(&caller.tenant).await?;
-        let database = options.databases.choose(caller.database.as_deref()).await?;
+        let chosen = options.databases.choose(caller.database.as_deref()).await;
+        let database = chosen.map_err(|error| match error {
+            // Collections may be declared in any database that exists.
+            error @ DatabasesError::Unknown { .. } => DocumentsError::Database {
+                reason: error.to_string(),
+            },
+            error => error.into(),
+        })?;
         let mut client = options.databases.client(&database).await?;
         let config = &options.config;
         install::install(&mut client, config.partitions, config.strict_foreign_keys).await?;

@@ -10,9 +10,9 @@ mod history;
 mod identity;
 mod import;
 mod look;
+mod look_around;
 mod patch;
 mod subscribe;
-mod watch;
 mod write;
 
 use std::collections::BTreeMap;

@@ -10,12 +10,12 @@ use super::catalogue::Catalogue;
 use super::names::Names;
 use super::rename::Moved;
 use super::session::Session;
-use crate::core::bundle::Fate;
+use crate::core::bundle::{self, Fate};
 use crate::core::decide::{Present, Verdict};
 use crate::core::definition::History;
 use crate::core::group::{Asked, Met, Request, What};
 use crate::core::rights::Action;
-use crate::core::schedule::Taken;
+use crate::core::schedule::{Claims, Key, Taken};
 use crate::error::DocumentsError;
 use crate::model::{ChangeKind, Done, Referrers, TenantId, Written};
 use crate::store::read::Answered;
@@ -473,4 +473,13 @@ async fn check(
         }
     }
     Ok(())
+}
+
+/// What writes claim together, and the request by which they came.
+pub(super) fn claims(asked: &[Asked], manner: Manner) -> Claims {
+    let mut claims = bundle::claims(asked);
+    if let (Some(request), Some(first)) = (manner.request, asked.first()) {
+        claims.alone.push(Key::Name(first.tenant, request.key));
+    }
+    claims
 }

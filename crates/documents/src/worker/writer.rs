@@ -18,11 +18,13 @@ use super::names::Names;
 use super::reader::WAITING_MAX;
 use super::rename;
 use super::session::Session;
-use super::step::{Alone, Fates, Manner, Pending, Refusal, Step, Told, check_removals, refusal};
+use super::step::{
+    Alone, Fates, Manner, Pending, Refusal, Step, Told, check_removals, claims, refusal,
+};
 use crate::config::DocumentsConfig;
 use crate::core::bundle::{self, Fate};
 use crate::core::group::{Asked, Met};
-use crate::core::schedule::{Claims, Key, Schedule, Taken, Ticket};
+use crate::core::schedule::{Claims, Schedule, Taken, Ticket};
 use crate::error::DocumentsError;
 use crate::metrics::Metrics;
 use crate::model::{TenantId, Written};
@@ -489,15 +491,6 @@ async fn answered(answer: oneshot::Receiver<Told>) -> Told {
         error: DocumentsError::Stopping,
     };
     answer.await.unwrap_or(Err(stopping))
-}
-
-/// What writes claim together, and the request by which they came.
-pub(super) fn claims(asked: &[Asked], manner: Manner) -> Claims {
-    let mut claims = bundle::claims(asked);
-    if let (Some(request), Some(first)) = (manner.request, asked.first()) {
-        claims.alone.push(Key::Name(first.tenant, request.key));
-    }
-    claims
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
