@@ -43,7 +43,7 @@ fn traps_of_a_databases_owner_catch_no_command_and_no_engine() {
     place.json(&["view", "verify", "by_carrier"]);
     place.json(&["view", "list"]);
     let collections = place.directory.join("collections.json");
-    let airports = r#"{"collections": [{"collection": "airports", "schema": {"type": "object"}}]}"#;
+    let airports = r#"{"collections": [{"collection": "airports", "identity": ["/faa"], "schema": {"type": "object", "properties": {"faa": {"type": "string"}}, "required": ["faa"]}}]}"#;
     std::fs::write(&collections, airports).unwrap();
     place.json(&["collection", "apply", collections.to_str().unwrap()]);
     place.json(&["document", "query", "airports"]);
