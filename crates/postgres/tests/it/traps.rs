@@ -11,11 +11,12 @@ use tokio_postgres::{Client, GenericClient};
 async fn is_caught(client: &Client) -> bool {
     let sql = "SELECT is_called OR (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1)
         FROM trap.caught";
-    let role = pool_role(client).await;
+    let role = owner_of(client).await;
     client.query_one(sql, &[&role]).await.unwrap().get(0)
 }
 
-async fn pool_role(client: &Client) -> String {
+/// The name of the role that owns the session's database.
+async fn owner_of(client: &Client) -> String {
     let sql = "SELECT pg_catalog.concat('owner_', pg_catalog.current_database())";
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
@@ -121,12 +122,12 @@ async fn the_traps_catch_a_session_with_the_defaults_of_its_database() {
         let database = trapped(18).await;
         let connection = database.connection();
         let careless = pool::connect_with_defaults(&connection).await.unwrap();
-        let writing = format!("SET default_transaction_read_only = off; SET ROLE NONE; {sql}");
+        let caught = format!("SET ROLE NONE; {sql}");
         careless
             .batch_execute("SET default_transaction_read_only = off")
             .await
             .unwrap();
-        careless.batch_execute(&writing).await.unwrap();
+        careless.batch_execute(&caught).await.unwrap();
         let careful = pool::connect(&connection).await.unwrap();
         assert!(is_caught(&careful).await, "{sql}");
     }
@@ -140,7 +141,7 @@ async fn a_role_that_the_operator_has_set_is_kept() {
         format!("group_{}", database.name),
     );
     let made = format!(
-        "CREATE ROLE {group}; CREATE ROLE {login} LOGIN SUPERUSER IN ROLE {group}; ALTER ROLE {login} SET role = {group}"
+        "CREATE ROLE {group}; CREATE ROLE {login} LOGIN SUPERUSER PASSWORD 'p' IN ROLE {group}; ALTER ROLE {login} SET role = {group}"
     );
     let admin = database.connect().await;
     admin
@@ -156,7 +157,7 @@ async fn a_role_that_the_operator_has_set_is_kept() {
     let mut connection = database.connection();
     let own = role(&connection).await;
     assert_eq!(own, connection.get_user().unwrap());
-    connection.user(&login);
+    connection.user(&login).password("p");
     assert_eq!(role(&connection).await, group);
     let mut named = database.connection();
     named.options(format!("-c role={group}"));
