@@ -1,5 +1,8 @@
 //! Named limits: everything that can grow has one, with a default and an error when it is hit.
 
+mod share;
+
+pub use self::share::{TenantShare, TenantUsage};
 use crate::error::{Coded, Kind};
 
 /// A bound with the name under which it is configured and reported.

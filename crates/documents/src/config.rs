@@ -11,12 +11,13 @@ egret_base::settings! {
         writers: u32 = 2,
         /// Writes of a group.
         group_max: u32 = 256,
-        /// Writes that wait in a database; more are refused.
+        /// Writes that wait in a database, and documents that wait to be read; more are refused. One tenant has three quarters at most.
         waiting_max: u32 = 10_000,
         /// Connections by which documents are read, in each database.
         readers: u32 = 2,
-        /// Queries that run at a time, in each database. Each takes a connection.
-        queries: u32 = 4,
+        /// Queries that run at a time, in each database, each in a connection; one tenant has three quarters at most. More wait, for as long
+        /// as a query may take, and are refused then.
+        queries: u32 = 6,
         /// How long a query may take.
         query_timeout: Span = Span::secs(10),
         /// Documents of a page.
@@ -24,8 +25,8 @@ egret_base::settings! {
         /// Bytes of the documents of a page, and again of those that are embedded in it. A page ends before it has more, with one document at
         /// least, and embedding more is refused.
         page_bytes_max: Size = Size::mib(16),
-        /// Exports that run at a time, in each database; more are refused. Each takes a connection.
-        exports: u32 = 2,
+        /// Exports that run at a time, in each database; more are refused. Each takes a connection. One tenant has three quarters at most.
+        exports: u32 = 3,
         /// Bytes of a document.
         document_bytes_max: Size = Size::mib(1),
         /// Names of documents that are remembered, so that references to them need no look-up; one takes about 60 bytes.

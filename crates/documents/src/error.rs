@@ -2,6 +2,7 @@
 
 use egret_base::{Coded, Kind};
 use egret_postgres::databases::DatabasesError;
+use egret_postgres::slots::SlotsTaken;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::{PostgresError, retry, tokio_postgres};
 
@@ -97,14 +98,6 @@ pub enum DocumentsError {
     EmbeddedTooLarge {
         /// How much it may take.
         bytes_max: egret_base::settings::Size,
-    },
-    /// As many exports run as may.
-    #[error(
-        "{exports_max} exports run already, `documents.exports`: come again when one of them has ended"
-    )]
-    TooManyExports {
-        /// How many may run.
-        exports_max: u32,
     },
     /// A batch has too many operations.
     #[error(
@@ -217,12 +210,9 @@ pub enum DocumentsError {
         /// How many there may be.
         collections_max: usize,
     },
-    /// Too much waits.
-    #[error("{waiting_max} requests wait already, `documents.waiting_max`: come again in a moment")]
-    Overloaded {
-        /// How many may wait.
-        waiting_max: u32,
-    },
+    /// Too much waits, or runs at a time.
+    #[error(transparent)]
+    Overloaded(#[from] SlotsTaken),
     /// Another Egret writes documents in the database.
     #[error("another Egret writes documents here: {holder}; ask that one")]
     OwnedElsewhere {
@@ -306,10 +296,13 @@ impl From<tokio_postgres::Error> for DocumentsError {
 
 impl From<PostgresError> for DocumentsError {
     fn from(error: PostgresError) -> Self {
-        Self::Server {
-            code: None,
-            is_lost: error.retryable(),
-            message: error.to_string(),
+        match error {
+            PostgresError::SessionsTaken(taken) => Self::Overloaded(taken),
+            error => Self::Server {
+                code: None,
+                is_lost: error.retryable(),
+                message: error.to_string(),
+            },
         }
     }
 }
@@ -318,7 +311,9 @@ impl From<DatabasesError> for DocumentsError {
     fn from(error: DatabasesError) -> Self {
         match error {
             DatabasesError::Postgres(error) => error.into(),
-            DatabasesError::Unknown { .. } | DatabasesError::Several { .. } => Self::Database {
+            // As one without documents is answered: who may not look into it is not told whether it exists.
+            DatabasesError::Unknown { asked, .. } => Self::NoDocuments { database: asked },
+            DatabasesError::Several { .. } => Self::Database {
                 reason: error.to_string(),
             },
         }
@@ -414,7 +409,7 @@ impl Coded for DocumentsError {
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
             | Self::CascadeTooLarge { .. } => "limit_exceeded",
-            Self::Overloaded { .. } | Self::TooManyExports { .. } => "overloaded",
+            Self::Overloaded(_) => "overloaded",
             Self::OwnedElsewhere { .. } => "documents_owned_elsewhere",
             Self::Unreachable | Self::Stopping => "unavailable",
             Self::Damaged { .. } => "document_damaged",
@@ -461,8 +456,7 @@ impl Coded for DocumentsError {
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
             | Self::CascadeTooLarge { .. }
-            | Self::Overloaded { .. }
-            | Self::TooManyExports { .. } => Kind::LimitReached,
+            | Self::Overloaded(_) => Kind::LimitReached,
             Self::Server {
                 code: Some(code), ..
             } if is_of_values(code) => Kind::Invalid,

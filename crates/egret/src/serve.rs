@@ -143,11 +143,13 @@ impl Egret {
     /// Stops everything that was started, last first.
     pub async fn stop(self) {
         self.stack.stop().await;
+        self.home.seal_state();
     }
 
     /// Does the same and tells the name of each part before.
     pub async fn stop_telling(self, stopping: impl FnMut(&'static str)) {
         self.stack.stop_telling(stopping).await;
+        self.home.seal_state();
         self.home.take_reserve();
     }
 }

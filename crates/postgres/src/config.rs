@@ -28,11 +28,17 @@ egret_base::settings! {
         start_timeout: Span = Span::secs(120),
         /// How long a clean stop may take before the server is told to stop immediately.
         stop_timeout: Span = Span::secs(30),
+        /// How long opening a session may take, unless the connection string has a `connect_timeout`. Each of
+        /// several hosts has as long.
+        connect_timeout: Span = Span::secs(10),
         /// How often what the embedded server added to its files is handed to the disk. Left alone,
         /// the kernel keeps it for half a minute and then writes all of it at once, and commits wait
         /// meanwhile. 0: left to the kernel.
         write_back_interval: Span = Span::secs(1),
-        /// Connections in Egret's own pool to the server.
-        pool_connections_max: u32 = 16,
+        /// Requests that work in sessions of the server at a time, over all databases and engines, such as
+        /// those for views and queries of documents. More wait for five seconds, and are refused then. One
+        /// tenant has three quarters at most. Sessions that an engine keeps for its own work are beside
+        /// these: see `documents.readers`, `documents.writers` and `views.refresh_parallel_max`.
+        pool_connections_max: u32 = 40,
     }
 }

@@ -2,13 +2,16 @@
 //! connection string names.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use egret_base::lifecycle::Readiness;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
+use crate::config::PostgresConfig;
 use crate::error::{PostgresError, server};
 use crate::pool;
+use crate::slots::{Slot, TenantSlots};
 
 /// The database of every server, to which those who want the list of the others connect.
 const MAINTENANCE: &str = "postgres";
@@ -16,6 +19,20 @@ const MAINTENANCE: &str = "postgres";
 /// Databases that can be connected to, templates left out.
 pub const CONNECTABLE_DATABASES: &str = "SELECT datname::text FROM pg_catalog.pg_database \
      WHERE datallowconn AND NOT datistemplate ORDER BY 1";
+
+/// How long a request waits for a session.
+const SESSION_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// What requests of tenants may have of sessions. All engines share it.
+pub type RequestSessions = TenantSlots<String>;
+
+/// A request's right to work in sessions until it is dropped.
+pub type SessionPermit = Slot<String>;
+
+/// As many as the settings say.
+pub fn request_sessions(config: &PostgresConfig) -> RequestSessions {
+    TenantSlots::new("postgres.pool_connections_max", config.pool_connections_max)
+}
 
 /// Where an engine may work. Cheap to clone.
 ///
@@ -27,13 +44,15 @@ pub struct Databases {
     only: Option<String>,
     /// Whether the server can be reached.
     readiness: Arc<dyn Fn() -> Readiness + Send + Sync>,
+    sessions: RequestSessions,
 }
 
-/// Why there is no database to work in. Messages about a name are meant to follow `database:`.
+/// Why there is no database to work in. Messages about a name are meant to follow `database:`, and name no other one: not
+/// everybody who asks may know them.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabasesError {
     /// None has this name.
-    #[error("`{asked}` does not exist; there are: {}", names.join(", "))]
+    #[error("`{asked}` does not exist")]
     Unknown {
         /// The name.
         asked: String,
@@ -41,7 +60,7 @@ pub enum DatabasesError {
         names: Vec<String>,
     },
     /// Nobody said which one.
-    #[error("there are several, name one of them: {}", names.join(", "))]
+    #[error("there are several: name one of them")]
     Several {
         /// Those that it may be.
         names: Vec<String>,
@@ -51,6 +70,17 @@ pub enum DatabasesError {
     Postgres(#[from] PostgresError),
 }
 
+impl DatabasesError {
+    /// The message for those who may know all databases of the server.
+    pub fn with_names(&self) -> String {
+        match self {
+            Self::Unknown { names, .. } => format!("{self}; there are: {}", names.join(", ")),
+            Self::Several { names } => format!("{self}: {}", names.join(", ")),
+            Self::Postgres(_) => self.to_string(),
+        }
+    }
+}
+
 impl Databases {
     /// Every database of a server of Egret's own; `connect` says how to connect to one.
     pub fn every(connect: impl Fn(&str) -> Config + Send + Sync + 'static) -> Self {
@@ -58,6 +88,7 @@ impl Databases {
             connect: Arc::new(connect),
             only: None,
             readiness: Arc::new(|| Readiness::Ready),
+            sessions: request_sessions(&PostgresConfig::default()),
         }
     }
 
@@ -69,6 +100,7 @@ impl Databases {
             connect: Arc::new(move |_| connection.clone()),
             only: Some(name),
             readiness: Arc::new(|| Readiness::Ready),
+            sessions: request_sessions(&PostgresConfig::default()),
         }
     }
 
@@ -80,6 +112,23 @@ impl Databases {
     ) -> Self {
         self.readiness = Arc::new(readiness);
         self
+    }
+
+    /// The same, with sessions for requests that are shared with other engines.
+    #[must_use]
+    pub fn with_sessions(mut self, sessions: RequestSessions) -> Self {
+        self.sessions = sessions;
+        self
+    }
+
+    /// Lets a request of a tenant work in sessions, as soon as there may be one more. A request asks once, whatever
+    /// number of sessions it opens one after the other.
+    ///
+    /// # Errors
+    /// [`PostgresError::SessionsTaken`].
+    pub async fn admit(&self, tenant: &str) -> Result<SessionPermit, PostgresError> {
+        let permit = self.sessions.take(tenant.to_owned(), SESSION_WAIT_MAX);
+        Ok(permit.await?)
     }
 
     /// Whether the server can be reached, for parts that do nothing without it.
@@ -121,17 +170,12 @@ impl Databases {
         choose(asked, self.names().await?)
     }
 
-    /// A session of its own in one of them, made fit by [`settle`] where it stays one session.
+    /// A session of its own in one of them, with Egret's settings.
     ///
     /// # Errors
     /// The server's; [`is_gone`] tells whether there is no such database.
     pub async fn client(&self, database: &str) -> Result<Client, PostgresError> {
-        let client = pool::connect(&self.connection(database)).await?;
-        // What stands between may keep such settings for others.
-        if !self.is_remote() {
-            settle(&client).await?;
-        }
-        Ok(client)
+        pool::connect(&self.connection(database)).await
     }
 }
 
@@ -150,18 +194,6 @@ fn choose(asked: Option<&str>, mut names: Vec<String>) -> Result<String, Databas
         1 => Ok(names.remove(0)),
         _ => Err(DatabasesError::Several { names }),
     }
-}
-
-/// Makes the session one in which unqualified names mean the system's, and nothing ends a pause.
-///
-/// # Errors
-/// The server's.
-pub async fn settle(client: &Client) -> Result<(), PostgresError> {
-    let sql = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0;
-               SET idle_session_timeout = 0; SET default_transaction_read_only = off;
-               SET default_transaction_isolation = 'read committed'";
-    let set = client.batch_execute(sql).await;
-    set.map_err(server("set up a session"))
 }
 
 /// The names of all databases of a server that can be connected to, in order; templates are left out.

@@ -136,13 +136,10 @@ impl EmbeddedServer {
     /// started: before, its version is not known, and settings of later versions are left out.
     pub fn connection(&self, database: &str, engine: &str) -> tokio_postgres::Config {
         let major = self.binaries().map_or(0, |binaries| binaries.major);
-        socket_connection(
-            &self.layout().socket_dir,
-            self.port(),
-            major,
-            database,
-            engine,
-        )
+        let directory = self.layout().socket_dir;
+        let mut connection = socket_connection(&directory, self.port(), major, database, engine);
+        connection.connect_timeout(self.shared.config.connect_timeout.duration());
+        connection
     }
 
     /// Stops the server, lets `work` move its data directory and says where it is now, and starts
@@ -367,7 +364,9 @@ impl Shared {
     fn own_connection(&self, layout: &Layout) -> tokio_postgres::Config {
         let (directory, port) = (&layout.socket_dir, self.config.port);
         let major = cluster::major(&layout.data).unwrap_or_default();
-        socket_connection(directory, port, major, "postgres", "postgres")
+        let mut connection = socket_connection(directory, port, major, "postgres", "postgres");
+        connection.connect_timeout(self.config.connect_timeout.duration());
+        connection
     }
 
     /// Has unqualified names of the superuser mean schema `public`: `"$user"` in the default `search_path` would be schema

@@ -154,6 +154,18 @@ pub enum PostgresError {
         /// The driver's error.
         source: tokio_postgres::Error,
     },
+    /// A session was not open in time.
+    #[error(
+        "connect: the server has opened no session within {} ms: see whether it answers, or raise postgres.connect_timeout",
+        timeout.as_millis()
+    )]
+    ConnectTimeout {
+        /// How long was waited.
+        timeout: std::time::Duration,
+    },
+    /// A pooler lends the server connection of an idle session to others.
+    #[error("{}", crate::external::TRANSACTION_MODE)]
+    TransactionMode,
     /// Nothing listens on a server's socket.
     #[error("connect to {path}: {source}")]
     Unreachable {
@@ -217,6 +229,9 @@ pub enum PostgresError {
         /// Its name, and the names of those that there are.
         reason: String,
     },
+    /// Requests have as many sessions as they may.
+    #[error(transparent)]
+    SessionsTaken(#[from] crate::slots::SlotsTaken),
     /// No connection became free in time.
     #[error("no connection to PostgreSQL became free: {reason}")]
     Pool {
@@ -249,6 +264,8 @@ impl Coded for PostgresError {
             PostgresError::Server { .. }
             | PostgresError::Unreachable { .. }
             | PostgresError::Answer { .. } => "postgres_error",
+            PostgresError::ConnectTimeout { .. } => "postgres_connect_timeout",
+            PostgresError::TransactionMode => "postgres_transaction_mode",
             PostgresError::Url { .. } => "postgres_url",
             PostgresError::ManagedElsewhere { .. } => "managed_elsewhere",
             PostgresError::Migration(_) => "postgres_migration",
@@ -256,7 +273,7 @@ impl Coded for PostgresError {
             PostgresError::ForeignSchema { .. } => "postgres_foreign_schema",
             PostgresError::UserObjects { .. } => "postgres_user_objects",
             PostgresError::DatabaseNotFound { .. } => "database_not_found",
-            PostgresError::Pool { .. } => "postgres_pool",
+            PostgresError::Pool { .. } | PostgresError::SessionsTaken(_) => "postgres_pool",
         }
     }
 
@@ -264,9 +281,12 @@ impl Coded for PostgresError {
         match self {
             PostgresError::NotRunning { .. }
             | PostgresError::Pool { .. }
+            | PostgresError::ConnectTimeout { .. }
             | PostgresError::Unreachable { .. } => Kind::Unavailable,
             PostgresError::Answer { .. } => Kind::Conflict,
-            PostgresError::NoUserLeft { .. } => Kind::LimitReached,
+            PostgresError::NoUserLeft { .. } | PostgresError::SessionsTaken(_) => {
+                Kind::LimitReached
+            }
             PostgresError::StartTimeout { .. } => Kind::TimedOut,
             PostgresError::Server { source, .. } if crate::retry::is_transient(source) => {
                 Kind::Unavailable
@@ -274,6 +294,7 @@ impl Coded for PostgresError {
             PostgresError::Server { source, .. } if is_unknown_database(source) => Kind::NotFound,
             PostgresError::Url { .. } | PostgresError::Version { .. } => Kind::Invalid,
             PostgresError::ManagedElsewhere { .. }
+            | PostgresError::TransactionMode
             | PostgresError::SchemaInUse { .. }
             | PostgresError::UserObjects { .. } => Kind::Conflict,
             PostgresError::DatabaseNotFound { .. } => Kind::NotFound,

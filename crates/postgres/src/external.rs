@@ -14,8 +14,9 @@ use tokio_postgres::config::TargetSessionAttrs;
 use self::tls::TlsSettings;
 use crate::error::{PostgresError, server};
 use crate::installation;
-use crate::pool;
+use crate::pool::{self, CONNECT_TIMEOUT};
 use crate::provision::SUPPORTED;
+use crate::session_settings;
 
 /// One line of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +58,6 @@ impl Report {
     }
 }
 
-/// How long one address may take to answer before the next is tried, unless the string says.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a silent connection is believed before the kernel asks whether the other side is there;
 /// its own default is two hours.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -74,6 +73,18 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 /// # Errors
 /// [`PostgresError::Url`]; the message never repeats the string, which may hold a password.
 pub fn parse(url: &str, engine: &str) -> Result<tokio_postgres::Config, PostgresError> {
+    parse_with_timeout(url, engine, CONNECT_TIMEOUT)
+}
+
+/// Reads a connection string as [`parse`] does. `connect_timeout` holds where the string does not say.
+///
+/// # Errors
+/// Those of [`parse`].
+pub fn parse_with_timeout(
+    url: &str,
+    engine: &str,
+    connect_timeout: Duration,
+) -> Result<tokio_postgres::Config, PostgresError> {
     let refused = |reason: String| PostgresError::Url { reason };
     // A variable that is not UTF-8 is none of libpq's.
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -93,7 +104,7 @@ pub fn parse(url: &str, engine: &str) -> Result<tokio_postgres::Config, Postgres
         connection.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     if connection.get_connect_timeout().is_none() {
-        connection.connect_timeout(CONNECT_TIMEOUT);
+        connection.connect_timeout(connect_timeout);
     }
     if connection.get_tcp_user_timeout().is_none() {
         connection.tcp_user_timeout(UNACKNOWLEDGED_MAX);
@@ -131,9 +142,18 @@ pub(crate) fn tls(
 /// # Errors
 /// [`PostgresError`] when the server cannot be reached at all; what it lacks is in the report.
 pub async fn check(connection: &tokio_postgres::Config) -> Result<Report, PostgresError> {
-    let client = pool::connect(connection).await?;
+    let client = pool::connect_with_defaults(connection).await?;
+    let in_session_mode = keeps_session(connection, &client).await?;
+    if in_session_mode {
+        session_settings::pin(connection, &client).await?;
+    } else {
+        // Settings of a session would be those of others, too. This transaction is not committed.
+        let begin = "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp";
+        let begun = client.batch_execute(begin).await;
+        begun.map_err(server("begin"))?;
+    }
     let version: String = client
-        .query_one("SELECT current_setting('server_version')", &[])
+        .query_one("SELECT pg_catalog.current_setting('server_version')", &[])
         .await
         .map_err(server("read the version"))?
         .get(0);
@@ -141,7 +161,7 @@ pub async fn check(connection: &tokio_postgres::Config) -> Result<Report, Postgr
         check_version(&client, &version).await?,
         check_schema_right(&client).await?,
         check_primary(&client).await?,
-        check_pooling(connection, &client).await?,
+        pooling(in_session_mode),
     ];
     findings.extend(check_schema_objects(&client).await?);
     Ok(Report { version, findings })
@@ -149,7 +169,10 @@ pub async fn check(connection: &tokio_postgres::Config) -> Result<Report, Postgr
 
 async fn check_version(client: &Client, version: &str) -> Result<Finding, PostgresError> {
     let number: i32 = client
-        .query_one("SELECT current_setting('server_version_num')::int", &[])
+        .query_one(
+            "SELECT pg_catalog.current_setting('server_version_num')::int4",
+            &[],
+        )
         .await
         .map_err(server("read the version"))?
         .get(0);
@@ -237,7 +260,7 @@ async fn check_schema_objects(client: &Client) -> Result<Option<Finding>, Postgr
 
 async fn check_primary(client: &Client) -> Result<Finding, PostgresError> {
     let standby: bool = client
-        .query_one("SELECT pg_is_in_recovery()", &[])
+        .query_one("SELECT pg_catalog.pg_is_in_recovery()", &[])
         .await
         .map_err(server("ask for the server's role"))?
         .get(0);
@@ -260,25 +283,23 @@ async fn check_primary(client: &Client) -> Result<Finding, PostgresError> {
 /// Whether a connection keeps its session, without which there is no LISTEN and no lock.
 ///
 /// A pooler in transaction mode lends the server connection of an idle client to another one, and
-/// with it its session settings: set one, let a second client take a turn, and look again.
-///
-/// # Errors
-/// [`PostgresError::Server`].
-pub async fn keeps_session(
+/// with it its session settings: set one, let a second client take a turn, and look again. Neither
+/// session has Egret's settings, which others would get.
+async fn keeps_session(
     connection: &tokio_postgres::Config,
     client: &Client,
 ) -> Result<bool, PostgresError> {
-    const PROBE: &str = "SELECT coalesce(current_setting('egret.session_probe', true), '')";
+    const PROBE: &str = "SELECT pg_catalog.current_setting('egret.session_probe', true)";
     client
         .batch_execute("SET egret.session_probe = 'first'")
         .await
         .map_err(server("set a session variable"))?;
-    let second = pool::connect(connection).await?;
+    let second = pool::connect_with_defaults(connection).await?;
     second
         .batch_execute("BEGIN; SET egret.session_probe = 'second'")
         .await
         .map_err(server("set a session variable"))?;
-    let seen: String = client
+    let seen: Option<String> = client
         .query_one(PROBE, &[])
         .await
         .map_err(server("read a session variable"))?
@@ -287,19 +308,28 @@ pub async fn keeps_session(
         .batch_execute("ROLLBACK")
         .await
         .map_err(server("roll back"))?;
-    Ok(seen == "first")
+    Ok(seen.as_deref() == Some("first"))
+}
+
+/// Opens a session with Egret's settings where it stays one session.
+///
+/// # Errors
+/// [`PostgresError::TransactionMode`] behind a pooler in that mode; the server's.
+pub async fn connect(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {
+    let client = pool::connect_with_defaults(connection).await?;
+    if !keeps_session(connection, &client).await? {
+        return Err(PostgresError::TransactionMode);
+    }
+    session_settings::pin(connection, &client).await?;
+    Ok(client)
 }
 
 /// What to do about a pooler in transaction mode.
 pub const TRANSACTION_MODE: &str = "a pooler in transaction mode is in between: use its session mode (pool_mode = session) \
      or connect to the server itself";
 
-async fn check_pooling(
-    connection: &tokio_postgres::Config,
-    client: &Client,
-) -> Result<Finding, PostgresError> {
-    let in_session_mode = keeps_session(connection, client).await?;
-    Ok(Finding {
+fn pooling(in_session_mode: bool) -> Finding {
+    Finding {
         subject: "session",
         verdict: if in_session_mode {
             Verdict::Met
@@ -311,7 +341,7 @@ async fn check_pooling(
         } else {
             TRANSACTION_MODE.to_owned()
         },
-    })
+    }
 }
 
 /// A lock on a managed database, held for as long as this value is kept.
@@ -339,7 +369,10 @@ impl ManagedLock {
     pub async fn acquire(connection: &tokio_postgres::Config) -> Result<Self, PostgresError> {
         let client = pool::connect(connection).await?;
         let taken: bool = client
-            .query_one("SELECT pg_try_advisory_lock($1)", &[&MANAGED_KEY])
+            .query_one(
+                "SELECT pg_catalog.pg_try_advisory_lock($1)",
+                &[&MANAGED_KEY],
+            )
             .await
             .map_err(server("take the lock"))?
             .get(0);
@@ -351,7 +384,7 @@ impl ManagedLock {
             .await
             .map_err(server("look for the lock's holder"))?;
         let database: String = client
-            .query_one("SELECT current_database()::text", &[])
+            .query_one("SELECT pg_catalog.current_database()::text", &[])
             .await
             .map_err(server("read the database's name"))?
             .get(0);

@@ -24,6 +24,8 @@ pub mod postmaster;
 pub mod provision;
 pub mod retry;
 mod session_probe;
+mod session_settings;
+pub mod slots;
 pub mod superuser;
 pub mod supervise;
 #[cfg(feature = "test-support")]

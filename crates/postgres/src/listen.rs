@@ -14,7 +14,9 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{PostgresError, describe, server};
 use crate::external;
+use crate::pool::within_timeout;
 use crate::retry::Policy;
+use crate::session_settings;
 
 /// Notifications waiting to be taken; a slower taker holds the connection back, not memory.
 pub const NOTIFICATIONS_WAITING_MAX: usize = 1_024;
@@ -117,7 +119,8 @@ where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
-    let (client, mut driver) = connection.connect(tls).await.map_err(server("connect"))?;
+    let connecting = async { connection.connect(tls).await.map_err(server("connect")) };
+    let (client, mut driver) = within_timeout(connection, connecting).await?;
     let heard = Arc::new(Notify::new());
     let tell = heard.clone();
     tokio::spawn(async move {
@@ -136,10 +139,7 @@ where
         tell.notify_one();
     });
     let command = format!("LISTEN {}", quote_identifier(channel));
-    client
-        .batch_execute(&command)
-        .await
-        .map_err(server("LISTEN"))?;
+    within_timeout(connection, listen(connection, &client, &command)).await?;
     Ok(Attentive { client, heard })
 }
 
@@ -150,20 +150,21 @@ async fn listen_once<T: MakeTlsConnect<Socket>>(
     channels: &[String],
     reports: &mpsc::Sender<Heard>,
 ) -> Result<(), PostgresError> {
-    let (client, mut driver) = connection.connect(tls).await.map_err(server("connect"))?;
+    let connecting = async { connection.connect(tls).await.map_err(server("connect")) };
+    let (client, mut driver) = within_timeout(connection, connecting).await?;
     let mut messages = stream::poll_fn(move |context| driver.poll_message(context));
     let commands: Vec<String> = channels
         .iter()
         .map(|channel| format!("LISTEN {}", quote_identifier(channel)))
         .collect();
     let commands = commands.join("; ");
-    let listening = client.batch_execute(&commands);
+    let listening = within_timeout(connection, listen(connection, &client, &commands));
     let mut listening = std::pin::pin!(listening);
     let mut connected = false;
     loop {
         tokio::select! {
             result = &mut listening, if !connected => {
-                result.map_err(server("LISTEN"))?;
+                result?;
                 connected = true;
                 if reports.send(Heard::Connected).await.is_err() {
                     return Ok(());
@@ -188,6 +189,17 @@ async fn listen_once<T: MakeTlsConnect<Socket>>(
             }
         }
     }
+}
+
+/// Sets a session up and has it listen.
+async fn listen(
+    connection: &tokio_postgres::Config,
+    client: &Client,
+    commands: &str,
+) -> Result<(), PostgresError> {
+    session_settings::pin(connection, client).await?;
+    let listening = client.batch_execute(commands).await;
+    listening.map_err(server("LISTEN"))
 }
 
 /// An identifier in double quotes, for SQL texts that cannot take a parameter.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, RecyclingMethod, Runtime};
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, RecyclingMethod, Runtime};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, NoTls, Socket};
@@ -13,6 +13,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::PostgresError;
 use crate::external;
+use crate::session_settings;
+
+/// How long opening a session may take where the connection does not say.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a caller waits for a connection to become free.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -38,6 +42,7 @@ impl Pool {
         let recycling = ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
         };
+        let pinned = connection.clone();
         let manager = match connection.get_ssl_mode() {
             // A socket of this machine needs no certificates, and there may be none here.
             SslMode::Disable => Manager::from_config(connection, NoTls, recycling),
@@ -51,6 +56,13 @@ impl Pool {
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(WAIT_MAX))
             .create_timeout(Some(WAIT_MAX))
+            .post_create(Hook::async_fn(move |client, _| {
+                let connection = pinned.clone();
+                Box::pin(async move {
+                    let set = session_settings::pin(&connection, client).await;
+                    set.map_err(|error| HookError::message(error.to_string()))
+                })
+            }))
             .build()
             .map_err(|error| PostgresError::Pool {
                 reason: error.to_string(),
@@ -81,24 +93,59 @@ impl Pool {
     }
 }
 
-/// Opens a single connection and drives it on a task of its own.
+/// Opens a session with Egret's settings, whatever its database's owner has set, and drives it on a task of its own.
 ///
 /// # Errors
-/// [`PostgresError::Server`].
+/// [`PostgresError::Server`]; [`PostgresError::ConnectTimeout`].
 pub async fn connect(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {
+    within_timeout(connection, async {
+        let client = open(connection).await?;
+        session_settings::pin(connection, &client).await?;
+        Ok(client)
+    })
+    .await
+}
+
+/// Opens a session with the settings that its database and role have for everybody: names mean there what they mean
+/// to users. Statements of Egret do not belong into one.
+///
+/// # Errors
+/// Those of [`connect`].
+pub async fn connect_with_defaults(
+    connection: &tokio_postgres::Config,
+) -> Result<Client, PostgresError> {
+    within_timeout(connection, open(connection)).await
+}
+
+/// Bounds the time in which a session is opened: `connect_timeout` of the connection for each of its hosts.
+///
+/// # Errors
+/// What `opening` answers; [`PostgresError::ConnectTimeout`].
+pub(crate) async fn within_timeout<T>(
+    connection: &tokio_postgres::Config,
+    opening: impl Future<Output = Result<T, PostgresError>>,
+) -> Result<T, PostgresError> {
+    let hosts = connection.get_hosts().len();
+    let hosts = hosts.max(connection.get_hostaddrs().len()).max(1);
+    let each = connection.get_connect_timeout().copied();
+    let timeout = each.unwrap_or(CONNECT_TIMEOUT) * u32::try_from(hosts).unwrap_or(u32::MAX);
+    match tokio::time::timeout(timeout, opening).await {
+        Ok(opened) => opened,
+        Err(_) => Err(PostgresError::ConnectTimeout { timeout }),
+    }
+}
+
+async fn open(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {
     match connection.get_ssl_mode() {
-        SslMode::Disable => open(connection, NoTls).await,
+        SslMode::Disable => open_over(connection, NoTls).await,
         _ => {
-            open(
-                connection,
-                MakeRustlsConnect::new(external::tls(connection)?),
-            )
-            .await
+            let tls = MakeRustlsConnect::new(external::tls(connection)?);
+            open_over(connection, tls).await
         }
     }
 }
 
-async fn open<T>(connection: &tokio_postgres::Config, tls: T) -> Result<Client, PostgresError>
+async fn open_over<T>(connection: &tokio_postgres::Config, tls: T) -> Result<Client, PostgresError>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,

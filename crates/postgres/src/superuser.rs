@@ -3,44 +3,40 @@
 use std::path::Path;
 
 use crate::cluster::SUPERUSER;
+use crate::session_settings::SETTINGS;
 
-/// Settings that every session of Egret as superuser starts with. A parameter of the connection
-/// wins over `ALTER DATABASE … SET` and `ALTER ROLE … SET` (`GucSource` in PostgreSQL's guc.h), so
-/// that a database's owner, who is no superuser, decides neither what an unqualified name means,
-/// nor which role a session has, nor when it ends.
-const SUPERUSER_SETTINGS: [(&str, &str); 11] = [
-    ("search_path", "pg_catalog,pg_temp"),
-    ("role", "none"),
-    ("session_replication_role", "origin"),
-    ("statement_timeout", "0"),
-    ("lock_timeout", "0"),
-    ("idle_in_transaction_session_timeout", "0"),
-    ("idle_session_timeout", "0"),
-    ("default_transaction_read_only", "off"),
-    ("default_transaction_deferrable", "off"),
-    ("default_transaction_isolation", "read\\ committed"),
-    // What Egret quotes it quotes by the standard.
-    ("standard_conforming_strings", "on"),
-];
+/// Settings that sessions of Egret as superuser start with besides [`SETTINGS`]. A parameter of the
+/// connection wins over `ALTER DATABASE … SET` and `ALTER ROLE … SET` (`GucSource` in PostgreSQL's
+/// guc.h), so that a database's owner, who is no superuser, decides neither what an unqualified name
+/// means, nor which role a session has, nor when it ends.
+const SUPERUSER_SETTINGS: [(&str, &str); 2] =
+    [("role", "none"), ("session_replication_role", "origin")];
 
 /// Those that PostgreSQL knows from version 17 on. An event trigger is code of the source's that
 /// would run with Egret's rights: a login trigger in every session.
 const SUPERUSER_SETTINGS_17: [(&str, &str); 2] =
     [("event_triggers", "off"), ("transaction_timeout", "0")];
 
-/// [`SUPERUSER_SETTINGS`] as the parameter `options` of a connection to a server of this version.
+/// All of these settings as the parameter `options` of a connection to a server of this version.
 fn superuser_options(postgres_major: u32) -> String {
     let newer: &[(&str, &str)] = if postgres_major >= 17 {
         &SUPERUSER_SETTINGS_17
     } else {
         &[]
     };
-    let options: Vec<String> = SUPERUSER_SETTINGS
+    let options: Vec<String> = SETTINGS
         .iter()
+        .chain(&SUPERUSER_SETTINGS)
         .chain(newer)
-        .map(|(name, value)| format!("-c {name}={value}"))
+        .map(|(name, value)| format!("-c {name}={}", value.trim_matches('\'').replace(' ', "\\ ")))
         .collect();
     options.join(" ")
+}
+
+/// Whether a connection was made by [`socket_connection`], so that its sessions start with these settings.
+pub(crate) fn has_superuser_options(connection: &tokio_postgres::Config) -> bool {
+    let options = connection.get_options();
+    options.is_some_and(|options| options.starts_with(&superuser_options(0)))
 }
 
 /// How to connect over a server's socket as the superuser.

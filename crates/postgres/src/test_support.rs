@@ -43,6 +43,13 @@ pub fn attacker(role: &str, table: &str) -> String {
     sql.replace("{role}", role).replace("{table}", table)
 }
 
+/// Statements that give `database` to `role`, whose objects and settings there are traps for the sessions of others. Each that is
+/// caught draws from sequence `trap.caught`, and makes the role a superuser where the session has the right to.
+pub fn traps(role: &str, database: &str) -> String {
+    let sql = include_str!("test_support/traps.sql");
+    sql.replace("{role}", role).replace("{database}", database)
+}
+
 /// A TCP port of the loopback address that nobody has, and that no other test is given.
 ///
 /// It lies below the ports which the kernel hands out by itself, so that no connection takes it
@@ -224,6 +231,12 @@ pub enum Ending {
 impl TestServer {
     /// Ends this server and starts it again on its files. Sessions in it are lost.
     pub async fn restart(&self, ending: Ending) {
+        self.end(ending).await;
+        self.start().await;
+    }
+
+    /// Ends this server.
+    pub async fn end(&self, ending: Ending) {
         let postmaster = Postmaster::adopt(&self.data).expect("its files can be read");
         let postmaster = postmaster.expect("the server runs");
         match ending {
@@ -236,10 +249,10 @@ impl TestServer {
                 postmaster.exited().await;
             }
         }
-        self.start().await;
     }
 
-    async fn start(&self) {
+    /// Starts this server, which has not run yet or was ended, on its files.
+    pub async fn start(&self) {
         let log_file = self.data.with_file_name("log");
         let settings = [
             ("listen_addresses", ""),
@@ -361,7 +374,7 @@ impl TestDatabase {
     }
 
     async fn connect_to(&self, database: &str) -> tokio_postgres::Client {
-        pool::connect(&self.connection_to(database))
+        pool::connect_with_defaults(&self.connection_to(database))
             .await
             .expect("the test server accepts connections")
     }

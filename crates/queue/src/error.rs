@@ -302,7 +302,8 @@ impl From<DatabasesError> for QueueError {
             DatabasesError::Unknown { .. } | DatabasesError::Several { .. } => {
                 QueueError::Invalid {
                     what: "database",
-                    reason: error.to_string(),
+                    // Outboxes are an administrator's.
+                    reason: error.with_names(),
                 }
             }
         }

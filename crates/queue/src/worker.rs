@@ -23,6 +23,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use egret_base::TenantShare;
 use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
 use egret_base::parts::{self, KnownParts, PartsError};
@@ -30,7 +31,7 @@ use egret_log::{
     Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogError, LogReader, Seq,
 };
 
-use crate::api::share::{TaskShares, TenantShare};
+use crate::api::share::TaskShares;
 use crate::api::{Inner, QueueHandle, Queues, lock};
 use crate::config::QueueConfig;
 use crate::core::state::State;
@@ -248,11 +249,15 @@ impl Queues {
         if self.inner.partitions.set(shared).is_err() {
             return Err(QueueError::Stopping);
         }
+        let are_chains_left = self.are_chains_left()?;
         for known in queues {
             self.settle(&known).await?;
             if !known.goes {
                 let queue = QueueHandle::new(known.id, &known.tenant, &known.name, known.settings);
-                queue.note_priority();
+                // Tasks of a chain that was being made are in no partition yet.
+                if known.has_priorities || are_chains_left {
+                    queue.note_priority();
+                }
                 self.note_handle(Arc::new(queue));
             }
         }

@@ -154,6 +154,27 @@ impl Database {
     }
 }
 
+/// Moves everything that is in the write-ahead log to the file and empties the log, so that a copy of the file alone is
+/// whole until the next change. Connections of other parts may be open, but not at work.
+///
+/// # Errors
+/// [`StateError::Sqlite`], also where a connection is at work for longer than is waited for it.
+pub fn seal(path: &Path) -> Result<(), StateError> {
+    let connection = rusqlite::Connection::open_with_flags(
+        path,
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    let is_busy: bool =
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    if is_busy {
+        let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+        let reason = "another connection is at work".to_owned();
+        return Err(rusqlite::Error::SqliteFailure(busy, Some(reason)).into());
+    }
+    Ok(())
+}
+
 /// Moves an unreadable `state.db` aside, so that its parts can be rebuilt from what is on disk.
 ///
 /// Returns where it was moved to, or `None` when the file is missing or sound. Call it before

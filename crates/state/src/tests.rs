@@ -80,3 +80,21 @@ fn a_corrupt_file_is_set_aside_and_a_sound_one_is_not() {
     let database = Database::open(&path, "things", &[FIRST]).unwrap();
     assert_eq!(count_things(&database), 0);
 }
+
+#[test]
+fn a_sealed_file_is_whole_without_its_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let database = Database::open(&path, "things", &[FIRST]).unwrap();
+    let relaxed = Database::relaxed(&path).unwrap();
+    for (number, database) in [&database, &relaxed].into_iter().enumerate() {
+        let insert = format!("INSERT INTO thing VALUES ({number})");
+        database.lock().execute(&insert, []).unwrap();
+    }
+    // Both stay open, as they do in a server that stops.
+    seal(&path).unwrap();
+    assert_eq!(fs::metadata(with_suffix(&path, "-wal")).unwrap().len(), 0);
+    let copy = directory.path().join("copy.db");
+    fs::copy(&path, &copy).unwrap();
+    assert_eq!(count_things(&Database::relaxed(&copy).unwrap()), 2);
+}

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use egret_base::Clock;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_postgres::Databases;
+use egret_postgres::databases::SessionPermit;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -35,6 +36,9 @@ pub(crate) use follow::usual;
 pub use follow::{Begins, Follower};
 use make::check_schedule;
 pub(crate) use make::{make, refreshed};
+
+/// Views are in the databases of one server, which are this tenant's.
+const TENANT: &str = "default";
 
 /// What the engine is made of.
 pub struct Options {
@@ -97,6 +101,11 @@ impl Views {
         }
     }
 
+    /// Lets a request work in sessions.
+    async fn admit(&self) -> Result<SessionPermit, ViewsError> {
+        Ok(self.inner.shared.databases.admit(TENANT).await?)
+    }
+
     /// Makes a view and fills it.
     ///
     /// # Errors
@@ -106,6 +115,7 @@ impl Views {
         database: Option<&str>,
         view: NewView,
     ) -> Result<ViewReport, ViewsError> {
+        let _permit = self.admit().await?;
         let database = self.inner.shared.databases.choose(database).await?;
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
@@ -127,6 +137,7 @@ impl Views {
         database: Option<&str>,
         roles: &[String],
     ) -> Result<String, ViewsError> {
+        let _permit = self.admit().await?;
         let database = self.inner.shared.databases.choose(database).await?;
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
@@ -149,6 +160,7 @@ impl Views {
         query: &str,
         readable: &ReadableViews,
     ) -> Result<Explanation, ViewsError> {
+        let _permit = self.admit().await?;
         let database = self.inner.shared.databases.choose(database).await?;
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
@@ -163,6 +175,7 @@ impl Views {
     /// # Errors
     /// The server's.
     pub async fn list(&self, database: Option<&str>) -> Result<Vec<ViewReport>, ViewsError> {
+        let _permit = self.admit().await?;
         let mut all = Vec::new();
         for keeper in self.installed(database).await? {
             let session = keeper.session().await?;
@@ -182,6 +195,7 @@ impl Views {
     /// # Errors
     /// [`ViewsError::NotFound`] and [`ViewsError::Ambiguous`]; the server's.
     pub async fn show(&self, at: &Address) -> Result<ViewReport, ViewsError> {
+        let _permit = self.admit().await?;
         let found = self.find(at).await?;
         found.keeper.give_back(found.session);
         let report = self.show_of(&found.keeper, &found.record.name).await?;
@@ -207,6 +221,7 @@ impl Views {
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::SourceGone`].
     pub async fn explain(&self, at: &Address) -> Result<Explanation, ViewsError> {
+        let _permit = self.admit().await?;
         let mut found = self.find(at).await?;
         let client = &mut found.session.client;
         let view = found.keeper.loaded(client, found.record.id).await?;
@@ -247,8 +262,11 @@ impl Views {
                 done => return Ok(done?.0),
             }
         }
+        let permit = self.admit().await?;
         let found = self.find(at).await?;
         found.keeper.give_back(found.session);
+        // Few refreshes run at a time as it is; those that wait for one have no session.
+        drop(permit);
         let (report, _) = refreshed(&found.keeper, &found.record, besides).await?;
         Ok(report)
     }
@@ -258,8 +276,10 @@ impl Views {
     /// # Errors
     /// Those of [`Self::refresh`].
     pub async fn verify(&self, at: &Address) -> Result<Verification, ViewsError> {
+        let permit = self.admit().await?;
         let found = self.find(at).await?;
         found.keeper.give_back(found.session);
+        drop(permit);
         let id = found.record.id;
         let besides = Besides {
             compared: Some((id, Compares::Asked)),
@@ -289,6 +309,7 @@ impl Views {
         at: &Address,
         limit: u32,
     ) -> Result<Vec<RefreshReport>, ViewsError> {
+        let _permit = self.admit().await?;
         let found = self.find(at).await?;
         let history = history::history(&found.session.client, found.record.id, limit).await?;
         found.keeper.give_back(found.session);
@@ -306,6 +327,7 @@ impl Views {
         alteration: Alteration,
         readable: ReadableViews,
     ) -> Result<ViewReport, ViewsError> {
+        let _permit = self.admit().await?;
         let found = self.find(at).await?;
         self.check_following(&found.record, &alteration)?;
         let of_refreshes = Alteration {
@@ -366,6 +388,7 @@ impl Views {
         at: &Address,
         rights: &MakerRights,
     ) -> Result<ViewReport, ViewsError> {
+        let _permit = self.admit().await?;
         let found = self.find(at).await?;
         self.remake(found, None, rights).await
     }
@@ -395,6 +418,7 @@ impl Views {
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::InUse`].
     pub async fn drop(&self, at: &Address) -> Result<(), ViewsError> {
+        let _permit = self.admit().await?;
         let mut found = self.find(at).await?;
         let patience = found.keeper.patience();
         remove::remove(&mut found.session.client, &found.record, patience).await?;
@@ -416,6 +440,7 @@ impl Views {
         database: Option<&str>,
         force: bool,
     ) -> Result<(String, u64), ViewsError> {
+        let _permit = self.admit().await?;
         let database = self.inner.shared.databases.choose(database).await?;
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;

@@ -14,7 +14,9 @@ async fn superuser(home: &Home, branch: &Branch) -> Client {
     let socket_dir = home.directory.join("run/branches").join(branch.id.hex());
     let mut connection = socket_connection(&socket_dir, 5432, MAJOR, "app", "test");
     connection.options("");
-    egret_postgres::pool::connect(&connection).await.unwrap()
+    egret_postgres::pool::connect_with_defaults(&connection)
+        .await
+        .unwrap()
 }
 
 /// Statements that reach for what is not the branch's.

@@ -306,7 +306,7 @@ impl Egret {
     /// A superuser's session in the source.
     pub async fn source(&self, database: &str) -> Client {
         // A user's session, with the server's own defaults.
-        pool::connect(self.source.connection(database, "test").options(""))
+        pool::connect_with_defaults(self.source.connection(database, "test").options(""))
             .await
             .expect("the source accepts connections")
     }

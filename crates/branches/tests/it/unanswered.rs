@@ -26,7 +26,7 @@ async fn enter(home: &Home, branch: &Branch) -> Client {
     let socket_dir = home.directory.join("run/branches").join(branch.id.hex());
     let mut connection = socket_connection(&socket_dir, 5432, 0, "app", "test");
     connection.user(ROLE).options("");
-    pool::connect(&connection).await.unwrap()
+    pool::connect_with_defaults(&connection).await.unwrap()
 }
 
 /// A branch in which Egret's session waits for a lock that the branch's user holds.

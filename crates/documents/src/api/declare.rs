@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use egret_postgres::DatabasesError;
 use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
 use super::{Caller, Documents};
@@ -55,7 +56,15 @@ impl Documents {
     ) -> Result<Vec<Applied>, DocumentsError> {
         let given = definition::read(file)?;
         let options = &self.inner.options;
-        let database = options.databases.choose(caller.database.as_deref()).await?;
+        let _permit = options.databases.admit(&caller.tenant).await?;
+        let chosen = options.databases.choose(caller.database.as_deref()).await;
+        let database = chosen.map_err(|error| match error {
+            // Collections may be declared in any database that exists.
+            error @ DatabasesError::Unknown { .. } => DocumentsError::Database {
+                reason: error.to_string(),
+            },
+            error => error.into(),
+        })?;
         let mut client = options.databases.client(&database).await?;
         let config = &options.config;
         install::install(&mut client, config.partitions, config.strict_foreign_keys).await?;

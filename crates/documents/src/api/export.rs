@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use egret_postgres::tokio_postgres::{Client, Statement};
 use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::{Caller, Documents, is_seen};
@@ -15,6 +14,7 @@ use crate::error::DocumentsError;
 use crate::model::CollectionName;
 use crate::store::query::Portions;
 use crate::store::read::{Stored, export_sql};
+use crate::worker::asker::Permit;
 use crate::worker::session::SETTINGS;
 
 /// Documents that are told at a time, at most.
@@ -40,14 +40,14 @@ pub struct Export {
 struct Session {
     client: Client,
     statement: Statement,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl Documents {
     /// Begins to read all documents of a collection as they are now.
     ///
     /// # Errors
-    /// [`DocumentsError::TooManyExports`], and what the server says.
+    /// [`DocumentsError::Overloaded`], and what the server says.
     pub async fn export(
         &self,
         caller: &Caller,
@@ -56,7 +56,7 @@ impl Documents {
         let kept = self.kept(caller).await?;
         let declared = kept.declared(caller, Action::Read, collection)?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let permit = kept.asker.export()?;
+        let permit = kept.asker.export(&caller.tenant).await?;
         let client = kept.keeper.client().await?;
         client.batch_execute(SETTINGS).await?;
         let idle_ms = IDLE_MAX.as_millis();

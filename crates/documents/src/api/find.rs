@@ -118,7 +118,11 @@ impl Documents {
         for part in parts(&query) {
             if !room.is_full() {
                 let sql = page(&query, place, part, room.asked());
-                let rows = kept.asker.page(&sql.text, &sql.values(), &mut room).await?;
+                let values = sql.values();
+                let asked = kept
+                    .asker
+                    .page(&caller.tenant, &sql.text, &values, &mut room);
+                let rows = asked.await?;
                 items.extend(rows.iter().map(Stored::of));
             }
         }
@@ -129,7 +133,7 @@ impl Documents {
             None => None,
         };
         Ok(Page {
-            count: counted(&kept, &query, place, find.count).await?,
+            count: counted(&kept, caller, (&query, place), find.count).await?,
             items: self
                 .shaped(caller, &kept, &declared, (place.0, items), &find.shape)
                 .await?,
@@ -180,6 +184,7 @@ impl Documents {
         let rows = kept
             .asker
             .page(
+                &caller.tenant,
                 &read::referring_sql(),
                 &[&tenant.0, &id.number(), &after, &asked],
                 &mut room,
@@ -296,18 +301,18 @@ fn parts(query: &Query) -> Vec<Part> {
 
 async fn counted(
     kept: &Kept,
-    query: &Query,
-    place: Place,
+    caller: &Caller,
+    (query, place): (&Query, Place),
     how: Count,
 ) -> Result<Option<i64>, DocumentsError> {
     Ok(match how {
         Count::None => None,
         Count::Exact => {
-            let rows = kept.asker.ask(&count(query, place)).await?;
+            let rows = kept.asker.ask(&caller.tenant, &count(query, place)).await?;
             rows.first().map(|row| row.get(0))
         }
         Count::Planned => {
-            let rows = kept.asker.ask(&plan(query, place)).await?;
+            let rows = kept.asker.ask(&caller.tenant, &plan(query, place)).await?;
             let plan: Option<Value> = rows.first().map(|row| row.get(0));
             plan.and_then(|plan| plan.pointer("/0/Plan/Plan Rows")?.as_i64())
         }
@@ -436,7 +441,12 @@ async fn targets(
     let mut room = Room::new(count, wanted.bytes_max);
     let rows = kept
         .asker
-        .page(&read::by_alias_sql(), &[&tenants, &aliases], &mut room)
+        .page(
+            &caller.tenant,
+            &read::by_alias_sql(),
+            &[&tenants, &aliases],
+            &mut room,
+        )
         .await?;
     if room.is_full() {
         return Err(wanted.refused());

@@ -103,6 +103,7 @@ impl Documents {
     /// What the server says; to repair, this Egret has to be the one that writes.
     pub async fn fsck(&self, caller: &Caller, repair: bool) -> Result<Checked, DocumentsError> {
         let kept = self.kept(caller).await?;
+        let _permit = self.inner.options.databases.admit(&caller.tenant).await?;
         let mut client = kept.keeper.client().await?;
         client.batch_execute(SETTINGS).await?;
         let statements = Statements::prepare(&client).await?;

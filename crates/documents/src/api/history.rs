@@ -40,7 +40,7 @@ impl Documents {
             None => i32::MAX,
         };
         let of = (tenant, declared.as_ref(), id);
-        let page = versions(&kept, of, before, &mut room).await?;
+        let page = versions(&kept, caller, of, (before, &mut room)).await?;
         if page.is_empty() && cursor.is_none() {
             // It is there and was never anything else, or it is not there.
             self.get(caller, (collection, id)).await?;
@@ -77,6 +77,7 @@ impl Documents {
         let rows = kept
             .asker
             .page(
+                &caller.tenant,
                 DELETED,
                 &[&tenant.0, &declared.id.0, &after, &asked],
                 &mut room,
@@ -115,7 +116,7 @@ impl Documents {
             return Ok(written);
         }
         let of = (tenant, declared.as_ref(), id);
-        let last = version_before(&kept, of, i32::MAX).await?;
+        let last = version_before(&kept, caller, of, i32::MAX).await?;
         let last = last.filter(|last| is_seen(caller, &declared, last));
         let none = || DocumentsError::NotFound {
             collection: collection.clone(),
@@ -124,7 +125,7 @@ impl Documents {
         let wanted = match (version, &last) {
             (None, last) => last.clone(),
             (Some(version), _) => {
-                let found = version_before(&kept, of, version.saturating_add(1)).await?;
+                let found = version_before(&kept, caller, of, version.saturating_add(1)).await?;
                 found.filter(|found| found.version == version && is_seen(caller, &declared, found))
             }
         };
@@ -171,15 +172,16 @@ type Place<'a> = (TenantId, &'a Declared, DocumentId);
 /// Versions of a document before one, as many as there is room for.
 async fn versions(
     kept: &Kept,
+    caller: &Caller,
     (tenant, declared, id): Place<'_>,
-    before: i32,
-    room: &mut Room,
+    (before, room): (i32, &mut Room),
 ) -> Result<Vec<Version>, DocumentsError> {
     let asked = room.asked();
     let (collection, number) = (declared.id.0, id.number());
     let rows = kept
         .asker
         .page(
+            &caller.tenant,
             VERSIONS,
             &[&tenant.0, &collection, &number, &before, &asked],
             room,
@@ -193,11 +195,12 @@ async fn versions(
 /// The last version of a document before one.
 async fn version_before(
     kept: &Kept,
+    caller: &Caller,
     of: Place<'_>,
     before: i32,
 ) -> Result<Option<Version>, DocumentsError> {
     let mut room = Room::new(1, Size::default());
-    Ok(versions(kept, of, before, &mut room).await?.pop())
+    Ok(versions(kept, caller, of, (before, &mut room)).await?.pop())
 }
 
 /// Whether somebody may see what a document was.

@@ -38,7 +38,12 @@ impl Documents {
         let asked = (vec![tenant.0], vec![alias]);
         let rows = kept
             .asker
-            .page(&read::by_alias_sql(), &[&asked.0, &asked.1], &mut room)
+            .page(
+                &caller.tenant,
+                &read::by_alias_sql(),
+                &[&asked.0, &asked.1],
+                &mut room,
+            )
             .await?;
         let found: Vec<Stored> = read::stored(1, &rows).into_iter().flatten().collect();
         let is_one = |one: &Stored| one.collection == declared.id && is_seen(caller, declared, one);

@@ -33,7 +33,7 @@ impl Documents {
     /// [`DocumentsError`].
     pub async fn collections(&self, caller: &Caller) -> Result<Vec<Summary>, DocumentsError> {
         let kept = self.kept(caller).await?;
-        let lent = kept.asker.lend().await?;
+        let lent = kept.asker.lend(&caller.tenant).await?;
         let remembered = collections::collections(lent.client()).await;
         let mut all = Vec::new();
         for remembered in lent.end(remembered)? {

@@ -10,6 +10,7 @@ mod history;
 mod identity;
 mod import;
 mod look;
+mod look_around;
 mod patch;
 mod subscribe;
 mod write;
@@ -18,13 +19,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::{Clock, Entropy, Signer, TaskSink};
+use egret_base::{Clock, Condition, Entropy, Signer, TaskSink};
 use egret_outgoing::Destinations;
 use egret_postgres::Databases;
 use futures_util::future::join_all;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 pub use self::batch::{Act, Operation, Refused};
 pub use self::declare::{Applied, Outcome};
@@ -85,6 +86,9 @@ struct Inner {
     options: Options,
     metrics: Metrics,
     kept: Mutex<BTreeMap<String, Arc<Kept>>>,
+    /// Databases cannot be looked at for documents.
+    unseen: Condition,
+    watcher: Mutex<Option<(watch::Sender<bool>, JoinHandle<()>)>>,
 }
 
 /// The documents of a database.
@@ -139,6 +143,8 @@ impl Documents {
                 options,
                 metrics: Metrics::new(registry),
                 kept: Mutex::default(),
+                unseen: Condition::new("documents_databases_unreachable", "all databases"),
+                watcher: Mutex::default(),
             }),
         }
     }
@@ -168,7 +174,7 @@ impl Documents {
         if let Some(known) = kept.keeper.tenants().get(name) {
             return Ok(*known);
         }
-        let lent = kept.asker.lend().await?;
+        let lent = kept.asker.lend(name).await?;
         let found = collections::tenant(lent.client(), name).await;
         let tenant = lent.end(found)?;
         kept.keeper.tenants().insert(name.to_owned(), tenant);
@@ -189,6 +195,7 @@ impl Documents {
                 return Ok(kept.clone());
             }
         }
+        let _permit = self.inner.options.databases.admit(&caller.tenant).await?;
         let database = self
             .inner
             .options
@@ -343,22 +350,9 @@ impl Service for Documents {
     }
 
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
-        // Databases with documents are found when somebody asks, and here those that there are already.
+        // Databases with documents are found when somebody asks, here those that there are already, and later all others.
         Box::pin(async move {
-            let databases = &self.inner.options.databases;
-            let names = databases.names().await.unwrap_or_default();
-            for name in names {
-                let found = async {
-                    let client = databases.client(&name).await?;
-                    match install::is_installed(&client).await? {
-                        true => self.keep(&name).await.map(|_| ()),
-                        false => Ok(()),
-                    }
-                };
-                if let Err(error) = found.await {
-                    tracing::warn!(%error, database = name, "it cannot be seen whether there are documents");
-                }
-            }
+            self.begin_watch().await;
             Ok(())
         })
     }
@@ -369,6 +363,7 @@ impl Service for Documents {
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
+            self.end_watch().await;
             let all = std::mem::take(&mut *lock(&self.inner.kept));
             join_all(all.values().map(|kept| kept.end())).await;
         })

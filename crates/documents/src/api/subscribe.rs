@@ -63,7 +63,7 @@ impl Documents {
     pub async fn subscriptions(&self, caller: &Caller) -> Result<Vec<Subscribed>, DocumentsError> {
         let kept = self.kept(caller).await?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let lent = kept.asker.lend().await?;
+        let lent = kept.asker.lend(&caller.tenant).await?;
         let found = subscriptions::all(lent.client()).await;
         let all = lent.end(found.map_err(DocumentsError::from))?;
         let catalogue = kept.keeper.writer.catalogue();
@@ -148,7 +148,7 @@ impl Documents {
                 return Err(DocumentsError::ChangesAhead { last });
             }
         }
-        let lent = kept.asker.lend().await?;
+        let lent = kept.asker.lend(&caller.tenant).await?;
         let stored = subscriptions::put(
             lent.client(),
             (tenant.0, wanted.name.as_str()),
@@ -180,7 +180,7 @@ impl Documents {
     ) -> Result<(), DocumentsError> {
         let kept = self.kept(caller).await?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let lent = kept.asker.lend().await?;
+        let lent = kept.asker.lend(&caller.tenant).await?;
         let removed = subscriptions::remove(lent.client(), tenant.0, name.as_str()).await;
         match lent.end(removed.map_err(DocumentsError::from))? {
             true => {

@@ -132,7 +132,11 @@ impl Documents {
     ) -> Result<Option<Written>, DocumentsError> {
         let tenant = self.tenant(kept, &caller.tenant).await?;
         let (tenants, keys) = (vec![tenant.0], vec![request.key]);
-        let rows = kept.asker.run(read::ANSWERS, &[&tenants, &keys]).await?;
+        let run = kept
+            .asker
+            .run(&caller.tenant, read::ANSWERS, &[&tenants, &keys])
+            .await;
+        let rows = run?;
         match rows.first().map(Answered::of) {
             Some(answered) if answered.print != request.print => Err(DocumentsError::KeyReused),
             answered => Ok(answered.and_then(|answered| answered.written.first().copied())),

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use egret_base::settings::Span;
 use egret_postgres::Databases;
+use egret_postgres::databases::SessionPermit;
+use egret_postgres::slots::{Slot, TenantSlots};
 use egret_postgres::tokio_postgres::config::SslMode;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, NoTls, Row, Statement};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::config::DocumentsConfig;
@@ -33,9 +34,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// See the module.
 pub struct Asker {
     sessions: Arc<Sessions>,
-    free: Arc<Semaphore>,
-    exports: Arc<Semaphore>,
-    exports_max: u32,
+    queries: TenantSlots<String>,
+    exports: TenantSlots<String>,
+}
+
+/// What lets a query or an export run, until it is dropped.
+pub struct Permit {
+    _slot: Slot<String>,
+    _session: SessionPermit,
 }
 
 /// The sessions of a database that nobody has at the moment.
@@ -55,13 +61,12 @@ struct Session {
 pub struct Lent {
     sessions: Arc<Sessions>,
     session: Option<Session>,
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Permit>,
 }
 
 impl Asker {
     /// For a database.
     pub fn new(database: &str, databases: Databases, config: &DocumentsConfig) -> Self {
-        let exports_max = config.exports.max(1);
         let sessions = Sessions {
             database: database.to_owned(),
             databases,
@@ -70,30 +75,30 @@ impl Asker {
         };
         Self {
             sessions: Arc::new(sessions),
-            free: Arc::new(Semaphore::new(config.queries.max(1) as usize)),
-            exports: Arc::new(Semaphore::new(exports_max as usize)),
-            exports_max,
+            queries: TenantSlots::new("documents.queries", config.queries),
+            exports: TenantSlots::new("documents.exports", config.exports),
         }
     }
 
-    /// The rows of a statement.
+    /// The rows of a statement that a tenant has asked for.
     ///
     /// # Errors
-    /// What the server says, and that it takes too long.
-    pub async fn ask(&self, sql: &Sql) -> Result<Vec<Row>, DocumentsError> {
-        self.run(&sql.text, &sql.values()).await
+    /// What the server says, and that it takes too long; [`DocumentsError::Overloaded`].
+    pub async fn ask(&self, tenant: &str, sql: &Sql) -> Result<Vec<Row>, DocumentsError> {
+        self.run(tenant, &sql.text, &sql.values()).await
     }
 
     /// The same of a statement with its values.
     ///
     /// # Errors
-    /// What the server says, and that it takes too long.
+    /// Those of [`Self::ask`].
     pub async fn run(
         &self,
+        tenant: &str,
         text: &str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, DocumentsError> {
-        let mut lent = self.lend().await?;
+        let mut lent = self.lend(tenant).await?;
         let told = lent.session().ask(text, values).await;
         lent.end(told)
     }
@@ -101,25 +106,27 @@ impl Asker {
     /// The first rows of a statement, as many as a page has room for.
     ///
     /// # Errors
-    /// What the server says, and that it takes too long.
+    /// Those of [`Self::ask`].
     pub async fn page(
         &self,
+        tenant: &str,
         text: &str,
         values: &[&(dyn ToSql + Sync)],
         room: &mut Room,
     ) -> Result<Vec<Row>, DocumentsError> {
-        let mut lent = self.lend().await?;
+        let mut lent = self.lend(tenant).await?;
         let told = lent.session().page(text, values, room).await;
         lent.end(told)
     }
 
-    /// A session, as soon as one is free.
+    /// A session for a tenant, as soon as one is free.
     ///
     /// # Errors
-    /// There is none, as the database cannot be reached.
-    pub async fn lend(&self) -> Result<Lent, DocumentsError> {
-        let permit = self.free.clone().acquire_owned().await;
-        let permit = permit.map_err(|_| DocumentsError::Stopping)?;
+    /// There is none, as the database cannot be reached; [`DocumentsError::Overloaded`].
+    pub async fn lend(&self, tenant: &str) -> Result<Lent, DocumentsError> {
+        let wait_max = self.sessions.timeout.duration();
+        let slot = self.queries.take(tenant.to_owned(), wait_max).await?;
+        let permit = self.admit(tenant, slot).await?;
         let session = self.sessions.take().await?;
         Ok(Lent {
             sessions: self.sessions.clone(),
@@ -128,14 +135,19 @@ impl Asker {
         })
     }
 
-    /// Lets an export begin, which counts until what is returned is dropped.
+    /// Lets an export of a tenant begin, which counts until what is returned is dropped.
     ///
     /// # Errors
-    /// [`DocumentsError::TooManyExports`].
-    pub fn export(&self) -> Result<OwnedSemaphorePermit, DocumentsError> {
-        let permit = self.exports.clone().try_acquire_owned();
-        permit.map_err(|_| DocumentsError::TooManyExports {
-            exports_max: self.exports_max,
+    /// [`DocumentsError::Overloaded`].
+    pub async fn export(&self, tenant: &str) -> Result<Permit, DocumentsError> {
+        let slot = self.exports.try_take(tenant.to_owned())?;
+        self.admit(tenant, slot).await
+    }
+
+    async fn admit(&self, tenant: &str, slot: Slot<String>) -> Result<Permit, DocumentsError> {
+        Ok(Permit {
+            _slot: slot,
+            _session: self.sessions.databases.admit(tenant).await?,
         })
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_postgres::Databases;
+use egret_postgres::slots::{Slot, TenantSlots};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
 use super::session::Session;
@@ -13,6 +14,9 @@ use crate::store::read::Stored;
 
 /// Documents that one question asks for, at most.
 const TOGETHER_MAX: usize = 256;
+
+/// The setting that bounds what waits.
+pub(super) const WAITING_MAX: &str = "documents.waiting_max";
 
 /// How soon a connection that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -25,6 +29,16 @@ struct Asked {
     collection: CollectionId,
     number: i64,
     reply: oneshot::Sender<Answer>,
+    /// Its place among those that wait.
+    place: Slot<TenantId>,
+}
+
+impl Asked {
+    fn answer(self, answer: Answer) {
+        // The next question of whoever has asked finds room.
+        drop(self.place);
+        _ = self.reply.send(answer);
+    }
 }
 
 /// See the module.
@@ -33,19 +47,19 @@ pub struct Reader {
     databases: Databases,
     asked: mpsc::Sender<Asked>,
     waiting: Mutex<mpsc::Receiver<Asked>>,
-    waiting_max: u32,
+    places: TenantSlots<TenantId>,
 }
 
 impl Reader {
     /// For a database.
     pub fn new(database: &str, databases: Databases, waiting_max: u32) -> Self {
-        let (asked, waiting) = mpsc::channel(waiting_max as usize);
+        let (asked, waiting) = mpsc::channel(waiting_max.max(1) as usize);
         Self {
             database: database.to_owned(),
             databases,
             asked,
             waiting: Mutex::new(waiting),
-            waiting_max,
+            places: TenantSlots::new(WAITING_MAX, waiting_max),
         }
     }
 
@@ -65,11 +79,11 @@ impl Reader {
             collection,
             number,
             reply,
+            place: self.places.try_take(tenant)?,
         };
-        if self.asked.try_send(asked).is_err() {
-            return Err(DocumentsError::Overloaded {
-                waiting_max: self.waiting_max,
-            });
+        // There is room for each that has a place.
+        if self.asked.send(asked).await.is_err() {
+            return Err(DocumentsError::Stopping);
         }
         let found = answer.await.unwrap_or(Err(DocumentsError::Stopping))?;
         // The other half of an id is a secret that the number does not tell.
@@ -90,7 +104,7 @@ impl Reader {
             }
             let Some(connected) = &session else {
                 for asked in together {
-                    _ = asked.reply.send(Err(DocumentsError::Unreachable));
+                    asked.answer(Err(DocumentsError::Unreachable));
                 }
                 tokio::time::sleep(AGAIN).await;
                 continue;
@@ -104,12 +118,12 @@ impl Reader {
             {
                 Ok(found) => {
                     for (asked, found) in together.into_iter().zip(found) {
-                        _ = asked.reply.send(Ok(found));
+                        asked.answer(Ok(found));
                     }
                 }
                 Err(error) => {
                     for asked in together {
-                        _ = asked.reply.send(Err(error.clone()));
+                        asked.answer(Err(error.clone()));
                     }
                     session = None;
                 }
@@ -123,7 +137,7 @@ impl Reader {
         let mut waiting = self.waiting.lock().await;
         waiting.close();
         while let Ok(asked) = waiting.try_recv() {
-            _ = asked.reply.send(Err(DocumentsError::Stopping));
+            asked.answer(Err(DocumentsError::Stopping));
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::step::Refusal;
-use super::writer::{Group, Writer, claims};
+use super::step::{Refusal, claims};
+use super::writer::{Group, Writer};
 use crate::core::group::Asked;
 
 impl Writer {

@@ -1,5 +1,8 @@
 //! Writes of a group on their way: what becomes of them, and what is written for them.
 
+use std::sync::Arc;
+
+use egret_postgres::slots::Slot;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -7,14 +10,14 @@ use super::catalogue::Catalogue;
 use super::names::Names;
 use super::rename::Moved;
 use super::session::Session;
-use crate::core::bundle::Fate;
+use crate::core::bundle::{self, Fate};
 use crate::core::decide::{Present, Verdict};
 use crate::core::definition::History;
 use crate::core::group::{Asked, Met, Request, What};
 use crate::core::rights::Action;
-use crate::core::schedule::Taken;
+use crate::core::schedule::{Claims, Key, Taken};
 use crate::error::DocumentsError;
-use crate::model::{ChangeKind, Done, Referrers, Written};
+use crate::model::{ChangeKind, Done, Referrers, TenantId, Written};
 use crate::store::read::Answered;
 use crate::store::write::{Content, Writes};
 
@@ -36,6 +39,8 @@ pub struct Pending {
     pub reply: oneshot::Sender<Told>,
     /// Somebody who wants nothing written by anybody, for as long as he keeps what he is given.
     pub alone: Option<oneshot::Sender<Alone>>,
+    /// Its place among those that wait, shared by the writes of a request.
+    pub place: Option<Arc<Slot<TenantId>>>,
 }
 
 /// How writes are done.
@@ -468,4 +473,13 @@ async fn check(
         }
     }
     Ok(())
+}
+
+/// What writes claim together, and the request by which they came.
+pub(super) fn claims(asked: &[Asked], manner: Manner) -> Claims {
+    let mut claims = bundle::claims(asked);
+    if let (Some(request), Some(first)) = (manner.request, asked.first()) {
+        claims.alone.push(Key::Name(first.tenant, request.key));
+    }
+    claims
 }

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use egret_postgres::slots::TenantSlots;
 use tokio::sync::{Mutex as Turns, MutexGuard as Turn, Notify, oneshot, watch};
 use tokio::time::Instant;
 
@@ -14,16 +15,19 @@ use super::ids::Ids;
 use super::lasting::Lasting;
 use super::lookup::{Found, Lookup};
 use super::names::Names;
+use super::reader::WAITING_MAX;
 use super::rename;
 use super::session::Session;
-use super::step::{Alone, Fates, Manner, Pending, Refusal, Step, Told, check_removals, refusal};
+use super::step::{
+    Alone, Fates, Manner, Pending, Refusal, Step, Told, check_removals, claims, refusal,
+};
 use crate::config::DocumentsConfig;
 use crate::core::bundle::{self, Fate};
 use crate::core::group::{Asked, Met};
-use crate::core::schedule::{Claims, Key, Schedule, Taken, Ticket};
+use crate::core::schedule::{Claims, Schedule, Taken, Ticket};
 use crate::error::DocumentsError;
 use crate::metrics::Metrics;
-use crate::model::Written;
+use crate::model::{TenantId, Written};
 use crate::store::read::Answered;
 
 pub(super) type Group = Vec<Taken<Pending>>;
@@ -36,6 +40,8 @@ pub struct Writer {
     ids: Ids,
     catalogue: Mutex<Arc<Catalogue>>,
     schedule: Mutex<Schedule<Pending>>,
+    /// Places of those that wait.
+    places: TenantSlots<TenantId>,
     /// Something waits, or has ended.
     pub(super) work: Notify,
     /// Whose turn it is to look up: one group at a time, so that all that comes meanwhile is the next one.
@@ -94,6 +100,7 @@ impl Writer {
     ) -> Self {
         Self {
             names: Names::new(config.names_max),
+            places: TenantSlots::new(WAITING_MAX, config.waiting_max),
             config,
             metrics,
             ids,
@@ -179,6 +186,7 @@ impl Writer {
             since: Instant::now(),
             reply,
             alone: Some(alone),
+            place: None,
         };
         {
             let mut schedule = self.schedule();
@@ -201,7 +209,6 @@ impl Writer {
         &self,
         all: Vec<(Vec<Asked>, Manner)>,
     ) -> Result<Vec<oneshot::Receiver<Told>>, DocumentsError> {
-        let waiting_max = self.config.waiting_max;
         let count: usize = all.iter().map(|(asked, _)| asked.len()).sum();
         let claims = all.iter().map(|(asked, manner)| claims(asked, *manner));
         let claims: Vec<Claims> = claims.collect();
@@ -211,9 +218,10 @@ impl Writer {
             if self.is_closed.load(Ordering::Acquire) {
                 return Err(DocumentsError::Unreachable);
             }
-            if schedule.waiting() + count > waiting_max as usize {
-                return Err(DocumentsError::Overloaded { waiting_max });
-            }
+            // All of a request are of one tenant.
+            let tenant = all.iter().find_map(|(asked, _)| asked.first());
+            let place = tenant.map(|asked| self.places.try_take_many(asked.tenant, count as u64));
+            let place = place.transpose()?.map(Arc::new);
             for ((asked, manner), claims) in all.into_iter().zip(claims) {
                 let (reply, answer) = oneshot::channel();
                 let weight = asked.len();
@@ -227,6 +235,7 @@ impl Writer {
                         since: Instant::now(),
                         reply,
                         alone,
+                        place: place.clone(),
                     },
                 );
                 answers.push(answer);
@@ -302,7 +311,7 @@ impl Writer {
             if self.is_distrusted.load(Ordering::Acquire) {
                 return Err(Ended::Session(DocumentsError::Unreachable));
             }
-            let group = self.schedule().take(self.config.group_max as usize);
+            let mut group = self.schedule().take(self.config.group_max as usize);
             if group.is_empty() {
                 drop(turn);
                 tokio::select! {
@@ -311,6 +320,8 @@ impl Writer {
                 }
                 continue;
             }
+            // What is begun waits no longer.
+            group.iter_mut().for_each(|taken| taken.write.place = None);
             let weight: usize = group.iter().map(|taken| taken.weight).sum();
             self.metrics.group_writes.observe(weight as f64);
             for taken in &group {
@@ -480,15 +491,6 @@ async fn answered(answer: oneshot::Receiver<Told>) -> Told {
         error: DocumentsError::Stopping,
     };
     answer.await.unwrap_or(Err(stopping))
-}
-
-/// What writes claim together, and the request by which they came.
-pub(super) fn claims(asked: &[Asked], manner: Manner) -> Claims {
-    let mut claims = bundle::claims(asked);
-    if let (Some(request), Some(first)) = (manner.request, asked.first()) {
-        claims.alone.push(Key::Name(first.tenant, request.key));
-    }
-    claims
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

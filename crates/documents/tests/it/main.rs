@@ -13,6 +13,7 @@ mod races;
 mod renames;
 mod repairs;
 mod rights;
+mod shares;
 mod strict;
 mod told;
 mod world;

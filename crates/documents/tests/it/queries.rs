@@ -375,7 +375,7 @@ async fn who_refers_to_a_document_is_told_page_by_page() {
 async fn what_nobody_waits_for_any_more_is_given_up_and_sessions_stay_as_many() {
     let (config, clock, entropy) = usual();
     let config = DocumentsConfig {
-        queries: 2,
+        queries: 3,
         query_timeout: Span::secs(3_600),
         ..config
     };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use egret_base::Coded;
 use egret_documents::api::{Caller, Count, Find, Following, Shape};
 use egret_documents::core::decide::Condition;
 use egret_documents::core::rights::{Reach, Rights};
@@ -215,4 +216,22 @@ async fn an_identity_changes_with_the_right_to_write_all_that_follow() {
     rename(rights, "new").await.unwrap();
     assert_eq!(world.get("houses", house.id).await.unwrap()["city"], "new");
     world.stop().await;
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_answered_as_one_without_documents() {
+    let world = World::new(18).await;
+    let mut answers = Vec::new();
+    for database in [&*world.database.name, "not_there"] {
+        let caller = Caller {
+            database: Some(database.to_owned()),
+            ..world.caller.clone()
+        };
+        let refused = world.documents.collections(&caller).await.unwrap_err();
+        let message = refused.to_string().replace(database, "it");
+        answers.push((refused.code(), refused.kind(), message));
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert!(!answers[1].2.contains(&world.database.name));
+    world.documents_stop().await;
 }

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use egret_base::lifecycle::BoxFuture;
+use egret_base::lifecycle::{BoxFuture, Service};
 use egret_base::test_support::ConditionLog;
 use egret_base::{Kind, TaskReceipt, TaskRefused, TaskRequest, TaskSink};
 use egret_documents::api::{Destination, Subscribing};
-use egret_postgres::test_support::TestDatabase;
+use egret_postgres::test_support::{Ending, TestDatabase, own_server};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -64,6 +64,44 @@ impl TaskSink for Queue {
         };
         Box::pin(async move { told })
     }
+}
+
+#[tokio::test]
+async fn a_database_that_comes_after_egret_is_found_and_its_subscribers_are_told() {
+    let server = own_server(18).await;
+    let database = TestDatabase::create_in(server.clone(), "told_late".to_owned()).await;
+    let database = Arc::new(database);
+    let refusing = Arc::new(Queue::default());
+    let documents = engine_with(&database, usual(), Some(refusing.clone()));
+    let world = World::of(database.clone(), documents).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let subscribed = Subscribing {
+        after: Some(0),
+        ..to_queue(None, "changes")
+    };
+    world.made("airports", &json!({"faa": "JFK"})).await;
+    let subscribed = world.documents.subscribe(&world.caller, subscribed).await;
+    assert_eq!(subscribed.unwrap().position, 0);
+    while *refusing.asked.lock().unwrap() == 0 {
+        tokio::task::yield_now().await;
+    }
+    world.documents_stop().await;
+    assert_eq!(refusing.taken.lock().unwrap().len(), 0);
+
+    server.end(Ending::Stop).await;
+    let log = ConditionLog::watch("documents_databases_unreachable", "all databases");
+    let queue = Arc::new(Queue::default());
+    let documents = engine_with(&database, usual(), Some(queue.clone()));
+    documents.start().await.unwrap();
+    assert!(log.is_active());
+    server.start().await;
+    // Nobody asks for a document.
+    while queue.taken.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!log.is_active());
+    assert_eq!(log.levels(), ["WARN", "INFO"]);
+    documents.stop().await;
 }
 
 fn to_queue(collection: Option<&str>, queue: &str) -> Subscribing {

@@ -18,12 +18,13 @@ pub(super) fn connection(
     configuration: &Configuration,
 ) -> Result<egret_postgres::tokio_postgres::Config, Failure> {
     let configured: PostgresConfig = configuration.section()?;
-    let url = given.or(configured.url).ok_or_else(|| {
+    let url = given.or(configured.url.clone()).ok_or_else(|| {
         Failure::usage("no server is named: give its connection string, or set postgres.url")
     })?;
     // Another part of the program may have installed the same provider before.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    external::parse(&url, "check")
+    let timeout = configured.connect_timeout.duration();
+    external::parse_with_timeout(&url, "check", timeout)
         .map_err(|error| Failure::failed("postgres_url", error.to_string()))
 }
 

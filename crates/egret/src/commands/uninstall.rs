@@ -1,7 +1,7 @@
 //! `egret uninstall`: nothing of Egret is left in a database.
 
 use egret_documents::documents_in;
-use egret_postgres::{installation, pool};
+use egret_postgres::{external, installation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
@@ -126,7 +126,7 @@ pub(super) async fn directly(
     output: Output,
 ) -> Result<(), Failure> {
     let connection = connection(Some(url), configuration)?;
-    let mut client = pool::connect(&connection).await.map_err(failed)?;
+    let mut client = external::connect(&connection).await.map_err(failed)?;
     let inventory = installation::inventory(&client).await.map_err(failed)?;
     let Some(found) = inventory else {
         return output.answer(&json!({"removed": false}), |_: Json| nothing());

@@ -179,6 +179,17 @@ impl Home {
         }
     }
 
+    /// Has `state.db` hold everything without its log, for those who copy it while Egret is stopped.
+    pub fn seal_state(&self) {
+        let path = self.state_db();
+        if !path.exists() {
+            return;
+        }
+        if let Err(error) = egret_state::seal(&path) {
+            tracing::warn!(%error, "state.db is whole only together with state.db-wal: copy both");
+        }
+    }
+
     fn known_parts(&self) -> anyhow::Result<KnownParts> {
         KnownParts::read(&self.data_dir).context("read the list of what is in the data directory")
     }

@@ -14,6 +14,7 @@ use egret_base::{Clock, Entropy, SteadyClock};
 use egret_documents::{Documents, DocumentsConfig, Options as DocumentsOptions};
 use egret_outgoing::{Destinations, OutgoingConfig};
 use egret_postgres::Databases;
+use egret_postgres::databases::{RequestSessions, request_sessions};
 use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig, ProxyOptions};
@@ -69,6 +70,8 @@ pub(super) struct Parts {
     certificates: Option<Certificates>,
     /// Where requests may go that users cause.
     destinations: Destinations,
+    /// What requests may have of PostgreSQL's sessions, over all engines.
+    sessions: RequestSessions,
     /// How a client on this machine reaches the server.
     own_url: String,
 }
@@ -88,6 +91,7 @@ impl Parts {
             proxy: configuration.section()?,
             oidc: configuration.section()?,
             destinations: Destinations::new(&outgoing.allow).map_err(anyhow::Error::msg)?,
+            sessions: request_sessions(&configuration.section()?),
             own_url: configuration.address()?.url.to_string(),
             clock: clock.clone(),
             steady: clock,
@@ -147,9 +151,15 @@ impl Parts {
         engine.expect("registering runs its closure")
     }
 
+    /// Where an engine works.
+    fn databases(&self, underneath: &Underneath, engine: &'static str) -> Databases {
+        let databases = underneath.databases(engine);
+        databases.with_sessions(self.sessions.clone())
+    }
+
     /// The outboxes in the databases of the server underneath.
     pub(super) fn outbox(&self, queues: &Queues, underneath: &Underneath) -> Outbox {
-        let databases = underneath.databases("queue");
+        let databases = self.databases(underneath, "queue");
         let mut outbox = None;
         self.metrics.register(|registry| {
             outbox = Some(Outbox::new(queues.clone(), databases, registry));
@@ -166,7 +176,7 @@ impl Parts {
     ) -> Views {
         let options = ViewsOptions {
             config,
-            databases: underneath.databases("views"),
+            databases: self.databases(underneath, "views"),
             clock: self.clock.clone(),
             tasks: Some(TasksTo {
                 sink: Arc::new(queues.clone()),
@@ -188,7 +198,7 @@ impl Parts {
     ) -> Documents {
         let options = DocumentsOptions {
             config,
-            databases: underneath.databases("documents"),
+            databases: self.databases(underneath, "documents"),
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
             tasks: Some(Arc::new(queues.clone())),
@@ -243,19 +253,20 @@ impl Parts {
             Arc::new(move || whole.failed_parts()),
         );
         let server = self.with_proofs(server);
-        let databases = underneath.databases("server");
+        let databases = self.databases(&underneath, "server");
+        let asked = self.databases(&underneath, "status");
         let mut server = self.with_engines(server, engines, monitor.clone(), databases);
         match underneath {
             Underneath::Unmounted(_) => {
                 server = server.absent("branches", "/v1/branches");
             }
             Underneath::External(external) => {
-                server = server.status("postgres", external_section(external));
+                server = server.status("postgres", external_section(external, asked));
             }
             Underneath::Embedded(embedded) => {
                 if let Some(proxy) = proxy {
                     let proxied = json!({ "address": self.proxy_address() });
-                    server = with_branches(server, embedded, proxy)
+                    server = with_branches(server, embedded, proxy, asked)
                         .status("proxy", fixed_section(proxied));
                 }
             }
@@ -364,11 +375,16 @@ pub(super) enum Doors {
 }
 
 /// The doors of what only the embedded server has.
-fn with_branches(server: Builder, embedded: Embedded, proxy: Arc<Proxy>) -> Builder {
+fn with_branches(
+    server: Builder,
+    embedded: Embedded,
+    proxy: Arc<Proxy>,
+    databases: Databases,
+) -> Builder {
     let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
     server
         .route_of("branches", routes)
-        .status("postgres", postgres_section(embedded.postgres))
+        .status("postgres", postgres_section(embedded.postgres, databases))
         .status("volume", volume_section(embedded.branches.clone()))
         .status("branches", branches_section(embedded.branches))
 }

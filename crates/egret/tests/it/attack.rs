@@ -2,6 +2,7 @@
 
 mod branch_user;
 mod clock;
+mod database_owner;
 mod doors;
 mod identity;
 mod local_user;
@@ -10,6 +11,7 @@ mod queue;
 mod registry;
 mod rights;
 mod routes;
+mod sessions;
 mod storage;
 mod streams;
 mod tokens;

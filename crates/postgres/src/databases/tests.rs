@@ -6,7 +6,8 @@ use super::*;
 
 fn check(asked: Option<&str>, names: &[&str], expected: Expect) {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
-    let chosen = choose(asked, names).unwrap_or_else(|error| format!("error: {error}"));
+    let chosen =
+        choose(asked, names).unwrap_or_else(|error| format!("error: {}", error.with_names()));
     expected.assert_eq(&chosen);
 }
 
@@ -29,7 +30,7 @@ fn without_a_name_it_is_the_only_one_besides_the_servers_own() {
     check(
         None,
         &["postgres", "shop", "weather"],
-        expect!["error: there are several, name one of them: shop, weather"],
+        expect!["error: there are several: name one of them: shop, weather"],
     );
 }
 

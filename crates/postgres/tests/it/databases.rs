@@ -27,7 +27,7 @@ async fn a_servers_databases_are_listed_without_templates() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_has_settings_of_its_own_where_it_stays_one_session() {
+async fn a_session_has_settings_of_its_own_whatever_its_database_says() {
     let database = TestDatabase::create(15).await;
     let alter = format!(
         "ALTER DATABASE {} SET search_path = public; ALTER DATABASE {0} SET statement_timeout = 50",
@@ -40,16 +40,14 @@ async fn a_session_has_settings_of_its_own_where_it_stays_one_session() {
         .await
         .unwrap();
     let (every, one) = (every(&database), Databases::one(database.connection()));
-    for (databases, expected) in [
-        (every, ["pg_catalog, pg_temp", "0"]),
-        (one, ["public", "50ms"]),
-    ] {
+    for databases in [every, one] {
         let client = databases.client(&database.name).await.unwrap();
         let sql = "SELECT current_database()::text, current_setting('search_path'),
                    current_setting('statement_timeout')";
         let row = client.query_one(sql, &[]).await.unwrap();
         assert_eq!(row.get::<_, String>(0), database.name);
-        assert_eq!([row.get::<_, String>(1), row.get(2)], expected);
+        let found: [String; 2] = [row.get(1), row.get(2)];
+        assert_eq!(found, ["pg_catalog, pg_temp", "0"]);
     }
 }
 

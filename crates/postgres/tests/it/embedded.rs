@@ -59,7 +59,7 @@ impl Home {
 }
 
 async fn ask(server: &EmbeddedServer, sql: &str) -> String {
-    let client = pool::connect(server.connection("postgres", "test").options(""))
+    let client = pool::connect_with_defaults(server.connection("postgres", "test").options(""))
         .await
         .unwrap();
     client.query_one(sql, &[]).await.unwrap().get(0)
@@ -76,7 +76,7 @@ async fn ask_again(server: &EmbeddedServer, sql: &str) -> String {
             doing: "ask",
             source,
         };
-        let client = pool::connect(server.connection("postgres", "test").options(""))
+        let client = pool::connect_with_defaults(server.connection("postgres", "test").options(""))
             .await
             .map_err(|error| match error {
                 PostgresError::Server { .. } => PostgresError::NotRunning {
@@ -241,7 +241,7 @@ async fn the_data_directory_can_move_while_sessions_wait() {
     let home = Home::new("relocate");
     let server = home.server();
     server.start().await.unwrap();
-    let client = pool::connect(server.connection("postgres", "test").options(""))
+    let client = pool::connect_with_defaults(server.connection("postgres", "test").options(""))
         .await
         .unwrap();
     client

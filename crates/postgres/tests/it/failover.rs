@@ -77,7 +77,9 @@ impl Node {
     async fn connect(&self) -> Client {
         let socket_dir = self.directory.join("run");
         let mut connection = socket_connection(&socket_dir, self.port, 0, "postgres", "test");
-        pool::connect(connection.options("")).await.unwrap()
+        pool::connect_with_defaults(connection.options(""))
+            .await
+            .unwrap()
     }
 }
 
@@ -141,7 +143,7 @@ async fn record(pool: &Pool, number: i32) -> Result<(), PostgresError> {
     };
     over_restart(policy, async || {
         let connection = pool.get().await?;
-        let sql = "INSERT INTO recorded VALUES ($1) ON CONFLICT DO NOTHING";
+        let sql = "INSERT INTO public.recorded VALUES ($1) ON CONFLICT DO NOTHING";
         let written = connection.execute(sql, &[&number]).await;
         written.map(|_| ()).map_err(server("record"))
     })
@@ -177,7 +179,7 @@ async fn everything_follows_to_the_promoted_standby() {
     primary
         .connect()
         .await
-        .batch_execute("CREATE TABLE recorded (number int PRIMARY KEY)")
+        .batch_execute("CREATE TABLE public.recorded (number int PRIMARY KEY)")
         .await
         .unwrap();
     record(&pool, 1).await.unwrap();
@@ -192,7 +194,7 @@ async fn everything_follows_to_the_promoted_standby() {
     written.unwrap();
     assert!(answer.unwrap().get::<_, bool>(0));
 
-    let sql = "SELECT array_agg(number ORDER BY number) FROM recorded";
+    let sql = "SELECT array_agg(number ORDER BY number) FROM public.recorded";
     let recorded: Vec<i32> = promoted.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(recorded, [1, 2], "nothing that was acknowledged is lost");
     until_locked(&standby).await;

@@ -8,4 +8,5 @@ mod listening;
 mod managed;
 mod migrating;
 mod postmaster;
+mod traps;
 mod wire;

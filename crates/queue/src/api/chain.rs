@@ -7,7 +7,7 @@
 //! crash has interrupted it, before anything else is answered.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -192,11 +192,20 @@ impl Queues {
         .await
     }
 
-    /// Makes what is missing of chains that the last run has promised.
-    pub(crate) async fn finish_chains(&self) -> Result<(), QueueError> {
+    /// Whether a chain was being made when everything ended.
+    pub(crate) fn are_chains_left(&self) -> Result<bool, QueueError> {
+        Ok(!self.chains_left()?.is_empty())
+    }
+
+    fn chains_left(&self) -> Result<Vec<PathBuf>, QueueError> {
         let directory = self.inner.directory.join("chains");
         let listed = store::list(&directory).map_err(io("reading", &directory))?;
-        for (_, path) in listed {
+        Ok(listed.into_iter().map(|(_, path)| path).collect())
+    }
+
+    /// Makes what is missing of chains that the last run has promised.
+    pub(crate) async fn finish_chains(&self) -> Result<(), QueueError> {
+        for path in self.chains_left()? {
             let file = std::fs::read(&path).map_err(io("reading", &path))?;
             let kept = match store::decode(&file) {
                 Ok(members) => self.inner.keep_promise(0, &members).await.map(drop),

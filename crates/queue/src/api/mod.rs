@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 
 use egret_base::lifecycle::hide_directory;
-use egret_base::{Clock, Entropy};
+use egret_base::{Clock, Entropy, TenantShare};
 use egret_log::Refused;
 use egret_outgoing::Destinations;
 use prometheus_client::registry::Registry;
@@ -45,7 +45,7 @@ use crate::worker::shelf::Shelf;
 use crate::worker::turn::Turn;
 use in_flight::InFlight;
 use session::WorkSession;
-use share::{TaskShares, TenantShare};
+use share::TaskShares;
 use submit::{Answer, Submission};
 
 /// What the engine stands on.

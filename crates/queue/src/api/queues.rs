@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use egret_base::condition;
+use egret_base::{TenantShare, condition};
 
 use super::produce::{check_attempts, check_retry};
-use super::share::TenantShare;
 use super::submit::Submission;
 use super::work::check_lease;
 use super::{QueueHandle, Queues, unbroken};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Queues;
-use super::share::TenantShare;
 use crate::core::entry::TaskState;
 use crate::error::QueueError;
 use crate::model::TaskId;
 use crate::worker::watch::Subscription;
+use egret_base::TenantShare;
 
 /// A task came into a state.
 #[derive(Clone, Debug, PartialEq, Eq)]

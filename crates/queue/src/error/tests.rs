@@ -29,7 +29,7 @@ fn databases_are_refused_by_name() {
     let names = || vec!["shop".to_owned(), "weather".to_owned()];
     check(
         DatabasesError::Several { names: names() },
-        expect!["invalid_request: database: there are several, name one of them: shop, weather"],
+        expect!["invalid_request: database: there are several: name one of them: shop, weather"],
     );
     check(
         DatabasesError::Unknown {

@@ -5,7 +5,7 @@
 //! 0 says is to be done in the others, unless one of them has known a queue and has it no more:
 //! then it was being deleted, and that goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::Queues;
 use crate::core::command::Command;
@@ -24,6 +24,8 @@ pub(super) struct Known {
     draining: bool,
     /// Whether it was being deleted.
     pub goes: bool,
+    /// Whether tasks or schedules of it have another priority than the usual one.
+    pub has_priorities: bool,
     /// What is to be done in which partition, in this order.
     left: Vec<(usize, Step)>,
 }
@@ -45,6 +47,9 @@ pub(super) fn queues<'a>(partitions: impl Iterator<Item = (usize, &'a State)>) -
             found.entry(id).or_insert(queue);
         }
     }
+    let has_priorities: BTreeSet<u32> = (partitions.iter())
+        .flat_map(|(_, state)| state.queues_with_priorities())
+        .collect();
     // Every partition makes the callbacks' queue for itself.
     found.remove(&CALLBACKS);
     let known = found.into_iter().map(|(id, queue)| {
@@ -60,6 +65,7 @@ pub(super) fn queues<'a>(partitions: impl Iterator<Item = (usize, &'a State)>) -
             paused: queue.paused,
             draining: queue.draining,
             goes,
+            has_priorities: has_priorities.contains(&id),
             left: left(&partitions, id, queue, goes),
         }
     });

@@ -14,10 +14,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::{Coded, Condition, Kind, condition};
-use egret_postgres::databases::{is_gone, settle};
-use egret_postgres::external::{TRANSACTION_MODE, keeps_session};
+use egret_postgres::databases::is_gone;
+use egret_postgres::external;
 use egret_postgres::listen::{Attentive, attend};
-use egret_postgres::pool;
 use egret_postgres::retry::Policy;
 use egret_postgres::tokio_postgres::Client;
 use tokio::sync::watch;
@@ -198,13 +197,10 @@ impl Reading {
     ) -> Result<Ended, QueueError> {
         let connection = self.outbox.inner.databases.connection(&self.database);
         if self.outbox.inner.databases.is_remote() {
-            let client = pool::connect(&connection).await?;
-            if !keeps_session(&connection, &client).await? {
-                return Ok(Ended::Kept(TRANSACTION_MODE.to_owned()));
-            }
+            // Neither LISTEN nor the lock of a reader works behind a pooler in transaction mode.
+            external::connect(&connection).await?;
         }
         let Attentive { mut client, heard } = attend(&connection, store::CHANNEL).await?;
-        settle(&client).await?;
         if !store::is_installed(&client).await? {
             return Ok(Ended::ForGood);
         }

@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use egret_base::{Condition, LimitExceeded};
+use egret_base::{Condition, LimitExceeded, TenantShare};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::api::share::TenantShare;
 use crate::api::tasks::Detail;
 use crate::api::{Queues, lock};
 use crate::core::state::Fate;

@@ -1,12 +1,11 @@
 //! One turn of a partition: commands applied and written down, to be committed together.
 
-use egret_base::{LimitExceeded, Timestamp};
+use egret_base::{LimitExceeded, TenantShare, Timestamp};
 use egret_log::{Batch, Seq};
 
 use tokio::sync::oneshot;
 
 use super::watch::{Subscription, Watchers};
-use crate::api::share::TenantShare;
 use crate::core::command::{Command, Enqueue, Held, Refusal};
 use crate::core::state::{Claimed, Enqueued, Purged, State};
 use crate::store::record;

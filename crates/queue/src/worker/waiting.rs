@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use egret_base::LimitExceeded;
+use egret_base::{LimitExceeded, TenantUsage};
 
 use crate::api::lock;
 use crate::api::submit::{ASKING, NO_TENANT, Submission};
@@ -21,13 +21,7 @@ const QUANTUM_BYTES: usize = 512 << 10;
 /// factor 1), so one alone gets half, and each of two a third.
 pub(crate) struct Shares {
     bytes_max: usize,
-    taken: Mutex<Taken>,
-}
-
-#[derive(Default)]
-struct Taken {
-    all: usize,
-    by_tenant: HashMap<u32, usize>,
+    taken: Mutex<TenantUsage<u32>>,
 }
 
 impl Shares {
@@ -45,17 +39,17 @@ impl Shares {
             return Ok(());
         }
         let mut taken = lock(&self.taken);
-        let free = self.bytes_max.saturating_sub(taken.all);
-        let own = taken.by_tenant.entry(tenant).or_default();
-        if *own > 0 && *own + bytes > free {
+        let (max, more) = (self.bytes_max as u64, bytes as u64);
+        let free = max.saturating_sub(taken.all());
+        let own = taken.of(&tenant);
+        if own > 0 && own + more > free {
             return Err(LimitExceeded {
                 name: "queue.waiting_bytes_max",
-                max: self.bytes_max as u64,
-                asked: (*own + bytes) as u64,
+                max,
+                asked: own + more,
             });
         }
-        *own += bytes;
-        taken.all += bytes;
+        taken.add(tenant, more);
         Ok(())
     }
 
@@ -69,14 +63,7 @@ impl Shares {
         if tenant == NO_TENANT {
             return;
         }
-        let mut taken = lock(&self.taken);
-        taken.all -= bytes;
-        if let Some(own) = taken.by_tenant.get_mut(&tenant) {
-            *own -= bytes;
-            if *own == 0 {
-                taken.by_tenant.remove(&tenant);
-            }
-        }
+        lock(&self.taken).subtract(&tenant, bytes as u64);
     }
 }
 

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use egret_base::LimitExceeded;
+use egret_base::{LimitExceeded, TenantShare};
 use tokio::sync::oneshot;
 
-use crate::api::share::TenantShare;
 use crate::api::watch::{ChangeSink, TaskChange};
 use crate::core::entry::TaskState;
 use crate::core::state::{Change, State};

@@ -1,9 +1,11 @@
 //! The statistics of a PostgreSQL server as metrics, named as postgres_exporter names them, so that its dashboards and
 //! alert rules fit. Versions 15 to 18.
 
+mod application_names;
 mod texts;
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use egret_base::lifecycle::BoxFuture;
 use egret_postgres::pool;
@@ -11,6 +13,7 @@ use egret_postgres::tokio_postgres::types::{ToSql, Type};
 use egret_postgres::tokio_postgres::{self, Client, Config, Row};
 use tokio::sync::Mutex;
 
+use self::application_names::ApplicationNames;
 use self::texts::Family;
 use crate::core::scrape::Collect;
 use crate::model::METRIC_NAME;
@@ -26,6 +29,8 @@ pub struct StatisticsLimits {
     pub statements_max: u32,
     /// Groups of sessions, the largest.
     pub activities_max: u32,
+    /// Names that clients have given their sessions; those of all others count together, as `other`.
+    pub application_names_max: u32,
 }
 
 impl Default for StatisticsLimits {
@@ -34,6 +39,7 @@ impl Default for StatisticsLimits {
             tables_max: 1_000,
             statements_max: 100,
             activities_max: 500,
+            application_names_max: 50,
         }
     }
 }
@@ -43,12 +49,16 @@ pub struct PostgresStatistics {
     connection: Box<dyn Fn() -> Config + Send + Sync>,
     limits: StatisticsLimits,
     session: Mutex<Option<Session>>,
+    names: Mutex<ApplicationNames>,
 }
 
 struct Session {
     client: Client,
     families: Vec<Family>,
 }
+
+/// What all sessions count as whose application name is not shown.
+const OTHER: &str = "other";
 
 impl PostgresStatistics {
     /// Of the server and the database that a connection leads to, which is asked for whenever one is
@@ -61,6 +71,7 @@ impl PostgresStatistics {
             connection: Box::new(connection),
             limits,
             session: Mutex::default(),
+            names: Mutex::default(),
         }
     }
 
@@ -140,8 +151,24 @@ impl PostgresStatistics {
         text: &mut String,
     ) -> Result<(), tokio_postgres::Error> {
         let most = family.most.map(|most| i64::from(most(&self.limits)));
-        let parameters: Vec<&(dyn ToSql + Sync)> = most.iter().map(|most| most as _).collect();
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = most.iter().map(|most| most as _).collect();
+        if !family.has_application_names {
+            let rows = client.query(&*family.text, &parameters).await?;
+            return append_rows(family, &rows, text);
+        }
+        let mut names = self.names.lock().await;
+        let now = Instant::now();
+        let shown = names.shown(now);
+        let max = i64::from(self.limits.application_names_max);
+        let more = max - i64::try_from(shown.len()).unwrap_or(max).min(max);
+        parameters.extend([&shown as &(dyn ToSql + Sync), &more]);
         let rows = client.query(&*family.text, &parameters).await?;
+        for row in &rows {
+            match row.try_get("application_name")? {
+                OTHER => {}
+                name => names.note(name, now),
+            }
+        }
         append_rows(family, &rows, text)
     }
 }

@@ -198,7 +198,7 @@ async fn remove_installation(
             asked: database,
             names,
         };
-        let reason = format!("database {reason}");
+        let reason = format!("database {}", reason.with_names());
         return Err(PostgresError::DatabaseNotFound { reason }.into());
     }
     let mut client = door.databases.client(&database).await?;

@@ -50,6 +50,7 @@ impl Views {
         let permit = permit.map_err(|_| ViewsError::TooManyFollowers {
             max: shared.config.followers_max,
         })?;
+        let session_permit = self.admit().await?;
         let mut found = self.find(at).await?;
         if !found.record.is_followed() {
             tell::check(&found.record)?;
@@ -71,6 +72,7 @@ impl Views {
         let client = &found.session.client;
         let now = crate::store::registry::record_of(client, found.record.id).await?;
         found.keeper.give_back(found.session);
+        drop(session_permit);
         let follower = Follower {
             news: found.keeper.feed.news(),
             keeper: found.keeper,

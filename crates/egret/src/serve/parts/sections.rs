@@ -12,11 +12,11 @@ use egret_documents::{Documents, Standing};
 use egret_postgres::managed::ManagedServer;
 use egret_postgres::tokio_postgres::Config;
 use egret_postgres::tokio_postgres::config::Host;
-use egret_postgres::{EmbeddedServer, pool};
+use egret_postgres::{Databases, EmbeddedServer};
 use egret_queue::Queues;
 use egret_queue::model::TaskState;
 use egret_series::Series;
-use egret_server::StatusSection;
+use egret_server::{DEFAULT_TENANT, StatusSection};
 use egret_views::Views;
 use egret_views::model::State;
 use serde_json::{Value, json};
@@ -48,12 +48,12 @@ pub(super) fn clock_section(clock: Arc<SteadyClock>) -> StatusSection {
     })
 }
 
-pub(super) fn postgres_section(server: Arc<EmbeddedServer>) -> StatusSection {
+pub(super) fn postgres_section(server: Arc<EmbeddedServer>, databases: Databases) -> StatusSection {
     Arc::new(move || {
-        let server = server.clone();
+        let (server, databases) = (server.clone(), databases.clone());
         Box::pin(async move {
             let (state, version) = match server.ready() {
-                Readiness::Ready => ("running".to_owned(), running_version(&server).await),
+                Readiness::Ready => ("running".to_owned(), version_of(&databases).await),
                 Readiness::NotReady(reason) | Readiness::Failed(reason) => (reason, String::new()),
             };
             json!({
@@ -69,13 +69,13 @@ pub(super) fn postgres_section(server: Arc<EmbeddedServer>) -> StatusSection {
 }
 
 /// Where an external server is; never the connection string itself, which may hold a password.
-pub(super) fn external_section(server: Arc<ManagedServer>) -> StatusSection {
+pub(super) fn external_section(server: Arc<ManagedServer>, databases: Databases) -> StatusSection {
     Arc::new(move || {
-        let server = server.clone();
+        let (server, databases) = (server.clone(), databases.clone());
         Box::pin(async move {
             let connection = server.connection();
             let (state, version) = match server.ready() {
-                Readiness::Ready => ("connected".to_owned(), version_of(connection).await),
+                Readiness::Ready => ("connected".to_owned(), version_of(&databases).await),
                 Readiness::NotReady(reason) | Readiness::Failed(reason) => (reason, String::new()),
             };
             json!({
@@ -108,14 +108,11 @@ pub(super) fn hosts(connection: &Config) -> Vec<String> {
         .collect()
 }
 
-async fn running_version(server: &EmbeddedServer) -> String {
-    version_of(&server.connection("postgres", "status")).await
-}
-
 /// What the server itself says; empty when it does not answer soon.
-async fn version_of(connection: &Config) -> String {
+async fn version_of(databases: &Databases) -> String {
     let ask = async {
-        let client = pool::connect(connection).await.ok()?;
+        let _permit = databases.admit(DEFAULT_TENANT).await.ok()?;
+        let client = databases.client("postgres").await.ok()?;
         let row = client.query_one("SHOW server_version", &[]).await.ok()?;
         Some(row.get::<_, String>(0))
     };
@@ -209,7 +206,7 @@ pub(super) fn views_section(views: Views) -> StatusSection {
                     json!({ "total": reports.len(), "by_state": states })
                 }
                 Ok(Err(error)) => json!({ "error": error.to_string() }),
-                Err(_) => json!({ "error": "PostgreSQL does not answer" }),
+                Err(_) => json!({ "error": "PostgreSQL does not answer in time" }),
             }
         })
     })

@@ -8,7 +8,7 @@ use egret_base::lifecycle::{Service, Stack};
 use egret_base::{Coded, Kind};
 use egret_branches::{Branches, BranchesConfig, BranchesError, Mounted, Options, VolumeService};
 use egret_postgres::embedded::check_port;
-use egret_postgres::external::{Verdict, check, parse};
+use egret_postgres::external::{Verdict, check, parse_with_timeout};
 use egret_postgres::managed::ManagedServer;
 use egret_postgres::{Databases, EmbeddedServer, PostgresConfig};
 
@@ -69,7 +69,7 @@ impl Parts {
         stack: &mut Stack,
     ) -> anyhow::Result<(Underneath, String)> {
         if let Some(url) = &postgres.url {
-            let (server, told) = examine_external(url).await?;
+            let (server, told) = examine_external(url, &postgres).await?;
             stack.push(server.clone());
             return Ok((Underneath::External(server), told));
         }
@@ -152,8 +152,11 @@ async fn open_volume(
 }
 
 /// Examines a server of the user's own; started, it holds the lock that keeps other Egrets away.
-async fn examine_external(url: &str) -> anyhow::Result<(Arc<ManagedServer>, String)> {
-    let connection = parse(url, "serve")?;
+async fn examine_external(
+    url: &str,
+    config: &PostgresConfig,
+) -> anyhow::Result<(Arc<ManagedServer>, String)> {
+    let connection = parse_with_timeout(url, "serve", config.connect_timeout.duration())?;
     let report = match check(&connection).await {
         Ok(report) => report,
         Err(error) if error.kind() == Kind::Unavailable => {

@@ -187,3 +187,25 @@ async fn a_missing_state_db_is_said() {
     );
     server.stop(Signal::TERM);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_clean_stop_a_copy_of_the_registry_is_whole_without_its_log() {
+    let place = place("registry-copied");
+    let tokens = stopped_with_tokens(&place).await;
+    let state = place.data_dir().join("state.db");
+    let log = state.with_file_name("state.db-wal");
+    let left = std::fs::metadata(&log).map_or(0, |found| found.len());
+    assert_eq!(left, 0, "bytes of the write-ahead log");
+    let copy = place.directory.join("copy");
+    std::fs::copy(&state, &copy).unwrap();
+    for name in ["state.db", "state.db-wal", "state.db-shm"] {
+        let removed = std::fs::remove_file(state.with_file_name(name));
+        assert!(removed.is_ok() || name != "state.db");
+    }
+    std::fs::rename(&copy, &state).unwrap();
+    let server = place.start(&["serve"]);
+    assert_eq!(accepted(&place, &tokens), TOKENS);
+    let branches = place.json(&["branch", "list"]);
+    assert_eq!(branches["items"][0]["name"], "pr-42", "{branches}");
+    server.stop(Signal::TERM);
+}

@@ -269,7 +269,7 @@ fn lines_are_taken_though_too_much_waits() {
     write_airports(&place, 300);
     let import = ["document", "import", "airports", "airports.ndjson"];
     let expected = [
-        "`documents.waiting_max`: come again in a moment: trying again",
+        "limit documents.waiting_max is 100",
         "300 documents are new",
         ", 0 lines were refused",
     ];

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use egret_base::{Rhythm, condition};
+use egret_base::{Rhythm, TenantShare, condition};
 use egret_log::Seq;
 
 use super::{Description, NewSchedule, ScheduleView, check, not_found};
 use crate::api::produce::{Enqueues, lay_out};
-use crate::api::share::{TaskLoad, TenantShare};
+use crate::api::share::TaskLoad;
 use crate::api::submit::{Item, slice};
 use crate::api::{QueueHandle, Queues, lock, unbroken};
 use crate::core::command::{Command, PutSchedule, Refusal};

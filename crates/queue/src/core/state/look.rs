@@ -1,6 +1,7 @@
 //! Looking at tasks without changing them.
 
 use super::*;
+use crate::core::lanes::PRIORITY_DEFAULT;
 
 /// Tasks of a queue by state, in the order of [`TaskState::ALL`].
 pub type Counts = [u64; 7];
@@ -21,6 +22,17 @@ impl State {
     /// Every queue that is not on its way out, by id.
     pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
         self.queues.iter().filter(|(_, queue)| !queue.deleted)
+    }
+
+    /// Queues that have a task of another priority than the usual one, also an ended one that may be tried again, or a
+    /// schedule of such tasks. Looks at every task.
+    pub fn queues_with_priorities(&self) -> BTreeSet<u32> {
+        let tasks = self.entries.places().flatten();
+        let tasks = tasks.map(|entry| (entry.queue, entry.priority));
+        let schedules = self.schedules.values();
+        let schedules = schedules.map(|schedule| (schedule.queue, schedule.priority));
+        let unusual = |(queue, priority)| (priority != PRIORITY_DEFAULT).then_some(queue);
+        tasks.chain(schedules).filter_map(unusual).collect()
     }
 
     /// The rank of the next task of a queue, to be compared with those of other partitions: its priority,

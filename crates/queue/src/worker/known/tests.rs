@@ -8,6 +8,8 @@ use egret_base::{SystemClock, SystemEntropy};
 use prometheus_client::registry::Registry;
 
 use super::*;
+use crate::api::feed::Order;
+use crate::api::produce::NewTask;
 use crate::api::queues::SettingsChange;
 use crate::config::QueueConfig;
 
@@ -189,5 +191,30 @@ async fn a_flipped_bit_in_the_last_record_stops_only_its_partition() {
     assert!(failed.reason.contains("log: corrupt segment"), "{failed:?}");
     assert!(queues.inner.ask(0, |_| ()).await.is_ok());
     assert!(queues.inner.ask(2, |_| ()).await.is_err());
+    queues.stop().await;
+}
+
+#[tokio::test]
+async fn a_start_knows_which_queues_have_priorities() {
+    let directory = tempfile::tempdir().unwrap();
+    let queues = start(directory.path()).await;
+    for (name, priority) in [("plain", None), ("usual", Some(5)), ("urgent", Some(9))] {
+        make(&queues, name).await;
+        let task = NewTask {
+            priority,
+            ..NewTask::default()
+        };
+        let order = Order {
+            tenant: "t",
+            queue: name,
+            task,
+            origin: None,
+        };
+        queues.hand_over(&[order]).await.remove(0).unwrap();
+    }
+    let queues = restart(queues, directory.path()).await;
+    let has_priorities = |name| queues.known_queue("t", name).unwrap().has_priorities();
+    let found = ["plain", "usual", "urgent"].map(has_priorities);
+    assert_eq!(found, [false, false, true]);
     queues.stop().await;
 }

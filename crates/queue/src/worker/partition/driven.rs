@@ -9,7 +9,6 @@ use egret_log::{FileLog, Inbox, InboxLimits, LogConfig, LogReader};
 use prometheus_client::registry::Registry;
 
 use super::*;
-use crate::api::share::TenantShare;
 use crate::api::sink::WorkSink;
 use crate::api::submit::{Grouping, Item, Report};
 use crate::core::command::Enqueue;
@@ -17,6 +16,7 @@ use crate::model::{Lease, QueueSettings};
 use crate::worker::begin;
 use crate::worker::shelf::Shelf;
 use crate::worker::waiting::Shares;
+use egret_base::TenantShare;
 
 /// Messages that may be under way.
 const CHAIN_MESSAGES_MAX: u64 = 100;

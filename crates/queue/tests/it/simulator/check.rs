@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use egret_log::Seq;
+use egret_queue::core::lanes::PRIORITY_DEFAULT;
 use egret_queue::core::state::State;
 use egret_queue::model::{TaskOptions, TaskState};
 use egret_queue::testing::snapshot;
@@ -65,6 +66,7 @@ impl Side {
                 .for_each(|task| check_task(state, &self.model, task));
             check_schedules(state, &self.model);
             check_others(state, &self.model);
+            check_priorities(state, &self.model);
         }
         for task in self.model.tasks.values() {
             let place = self.state.place_of(task.this.number).expect("just checked");
@@ -119,6 +121,17 @@ fn check_lists(state: &State, model: &Model) {
         assert_eq!((row.paused, row.draining), (queue.paused, queue.draining));
         assert_eq!((&*row.tenant, &*row.name), (&*queue.tenant, &*queue.name));
     }
+}
+
+/// A start finds the queues for which several partitions are to be compared.
+fn check_priorities(state: &State, model: &Model) {
+    let tasks = model.tasks.values().map(|task| (task.queue, task.priority));
+    let schedules = model.schedules.values();
+    let schedules = schedules.map(|schedule| (schedule.queue, schedule.priority));
+    let all = tasks.chain(schedules);
+    let unusual = all.filter(|(_, priority)| *priority != PRIORITY_DEFAULT);
+    let expected: BTreeSet<u32> = unusual.map(|(queue, _)| queue).collect();
+    assert_eq!(state.queues_with_priorities(), expected);
 }
 
 fn check_task(state: &State, model: &Model, task: &Task) {

@@ -151,6 +151,37 @@ async fn version_18() {
 }
 
 #[tokio::test]
+async fn application_names_that_clients_make_up_become_few_series() {
+    let database = TestDatabase::create(18).await;
+    let connection = database.connection();
+    let limits = StatisticsLimits {
+        application_names_max: 20,
+        ..StatisticsLimits::default()
+    };
+    let statistics = PostgresStatistics::new(move || connection.clone(), limits);
+    let name = "application_name=\"";
+    let mut found = BTreeSet::new();
+    for round in 0..3 {
+        let mut held = Vec::new();
+        for number in 0..15 {
+            let mut connection = database.connection();
+            connection.application_name(format!("{}-{round}-{number}", database.name));
+            held.push(egret_postgres::pool::connect(&connection).await.unwrap());
+        }
+        let text = statistics.collect().await.unwrap();
+        assert_eq!(value(&text, "pg_exporter_last_scrape_error"), 0.0);
+        let lines = text.lines().filter_map(|line| line.split(name).nth(1));
+        found.extend(lines.filter_map(|rest| Some(rest.split('"').next()?.to_owned())));
+    }
+    assert!(found.len() <= 21 && found.contains("other"), "{found:#?}");
+    let shown = format!("{}-0-", database.name);
+    assert!(
+        found.iter().any(|name| name.starts_with(&shown)),
+        "{found:#?}"
+    );
+}
+
+#[tokio::test]
 async fn statements_of_both_forms() {
     let database = TestDatabase::create(18).await;
     let client = database.connect().await;

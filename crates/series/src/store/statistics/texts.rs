@@ -16,6 +16,8 @@ pub(super) struct Family {
     gauges: &'static [&'static str],
     /// How many rows, where the query takes that as its parameter.
     pub most: Option<fn(&StatisticsLimits) -> u32>,
+    /// Whether the query takes the application names that are shown, and how many more may be.
+    pub has_application_names: bool,
 }
 
 impl Family {
@@ -42,6 +44,7 @@ fn family(
         text: Cow::Borrowed(text),
         gauges,
         most: None,
+        has_application_names: false,
     }
 }
 
@@ -95,6 +98,7 @@ pub(super) fn families(version: i32, statements: Option<(String, bool)>) -> Vec<
             text: Cow::Owned(text),
             gauges: &[],
             most: Some(|limits| limits.statements_max),
+            has_application_names: false,
         });
     }
     all
@@ -166,10 +170,13 @@ fn of_the_server() -> Vec<Family> {
             ALL,
         ),
         family("pg_locks", "Locks held or waited for.", locks(), ALL),
-        limited(
-            family("pg_stat_activity", "Sessions.", activity(), ALL),
-            |limits| limits.activities_max,
-        ),
+        Family {
+            has_application_names: true,
+            ..limited(
+                family("pg_stat_activity", "Sessions.", activity(), ALL),
+                |limits| limits.activities_max,
+            )
+        },
         family(
             "pg_long_running",
             "Transactions of more than a minute.",

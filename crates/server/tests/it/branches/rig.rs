@@ -350,7 +350,7 @@ async fn superuser(source: &EmbeddedServer, database: &str) -> Client {
     let mut connection = source.connection(database, "test");
     // A user's session, with the server's own defaults.
     connection.options("");
-    pool::connect(&connection).await.unwrap()
+    pool::connect_with_defaults(&connection).await.unwrap()
 }
 
 async fn make_app(source: &EmbeddedServer) {

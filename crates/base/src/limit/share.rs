@@ -1,0 +1,151 @@
+//! What all tenants share, and how much of it one of them may take.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use super::{Limit, LimitExceeded};
+
+/// A limit on all tenants together and one on each.
+#[derive(Clone, Copy, Debug)]
+pub struct TenantShare {
+    /// On all of them.
+    pub all: Limit,
+    /// On one; zero: as much as is still free (the dynamic threshold of Choudhury and Hahne, 1998, with
+    /// factor 1), so that there is room for one more tenant whatever the others take.
+    pub one: Limit,
+}
+
+impl TenantShare {
+    /// A limit on all and one on each, with their names.
+    pub const fn new(all: (&'static str, u64), one: (&'static str, u64)) -> Self {
+        Self {
+            all: Limit::new(all.0, all.1),
+            one: Limit::new(one.0, one.1),
+        }
+    }
+
+    /// A limit of which one tenant may have three quarters, but never all where there is more than one.
+    pub fn three_quarters(name: &'static str, max: u64) -> Self {
+        let one = max.saturating_sub(max.div_ceil(4)).max(1);
+        Self::new((name, max), (name, one))
+    }
+
+    /// Whether a tenant that has nothing but a part of `taken` could be refused `more`: else there is no
+    /// need to count what it has.
+    pub fn may_refuse(&self, taken: u64, more: u64) -> bool {
+        match self.one.max {
+            0 => taken.saturating_mul(2) + more > self.all.max,
+            max => taken + more > max.min(self.all.max),
+        }
+    }
+
+    /// Lets a tenant that has `own` of what is `taken` have `more`.
+    ///
+    /// # Errors
+    /// The limit in its way.
+    pub fn check(&self, taken: u64, own: u64, more: u64) -> Result<(), LimitExceeded> {
+        self.all.check(taken + more)?;
+        let free = self.all.max.saturating_sub(taken);
+        match self.one.max {
+            0 if own > 0 && own + more > free => Err(LimitExceeded {
+                name: self.one.name,
+                max: own.max(free),
+                asked: own + more,
+            }),
+            0 => Ok(()),
+            _ => self.one.check(own + more),
+        }
+    }
+}
+
+/// How much all tenants have of something, and how much each. `K` tells tenants apart.
+#[derive(Debug)]
+pub struct TenantUsage<K> {
+    all: u64,
+    by_tenant: HashMap<K, u64>,
+}
+
+impl<K> Default for TenantUsage<K> {
+    fn default() -> Self {
+        Self {
+            all: 0,
+            by_tenant: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Eq + Hash> TenantUsage<K> {
+    /// What all of them have.
+    pub fn all(&self) -> u64 {
+        self.all
+    }
+
+    /// What one has.
+    pub fn of(&self, tenant: &K) -> u64 {
+        self.by_tenant.get(tenant).copied().unwrap_or(0)
+    }
+
+    /// Counts more of a tenant.
+    pub fn add(&mut self, tenant: K, amount: u64) {
+        *self.by_tenant.entry(tenant).or_default() += amount;
+        self.all += amount;
+    }
+
+    /// Counts less of a tenant, which has as much.
+    pub fn subtract(&mut self, tenant: &K, amount: u64) {
+        self.all = self.all.saturating_sub(amount);
+        if let Some(own) = self.by_tenant.get_mut(tenant) {
+            *own = own.saturating_sub(amount);
+            if *own == 0 {
+                self.by_tenant.remove(tenant);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(one: u64) -> TenantShare {
+        TenantShare::new(("all", 100), ("one", one))
+    }
+
+    #[test]
+    fn a_tenant_takes_what_is_free_and_leaves_as_much() {
+        let share = share(0);
+        let refused = |taken, own| share.check(taken, own, 1).err().map(|error| error.name);
+        assert_eq!(refused(49, 49), None);
+        assert_eq!(refused(50, 50), Some("one"));
+        assert_eq!(refused(50, 0), None);
+        assert_eq!(refused(99, 0), None);
+        assert_eq!(refused(100, 0), Some("all"));
+        assert!(!share.may_refuse(49, 1) && share.may_refuse(50, 1));
+    }
+
+    #[test]
+    fn a_share_of_three_quarters_leaves_something() {
+        let one = |max| TenantShare::three_quarters("all", max).one.max;
+        let shares: Vec<u64> = [1, 2, 3, 4, 5, 6, 40, 10_000].map(one).to_vec();
+        assert_eq!(shares, [1, 1, 2, 3, 3, 4, 30, 7_500]);
+    }
+
+    #[test]
+    fn a_tenant_that_has_nothing_is_forgotten() {
+        let mut usage = TenantUsage::default();
+        usage.add("one", 3);
+        usage.add("two", 1);
+        usage.subtract(&"one", 3);
+        assert_eq!((usage.all(), usage.of(&"one"), usage.of(&"two")), (1, 0, 1));
+        assert_eq!(usage.by_tenant.len(), 1);
+    }
+
+    #[test]
+    fn a_fixed_share_is_what_it_says() {
+        let share = share(90);
+        let refused = |taken, own| share.check(taken, own, 1).err().map(|error| error.name);
+        assert_eq!(refused(89, 89), None);
+        assert_eq!(refused(90, 90), Some("one"));
+        assert_eq!(refused(99, 9), None);
+    }
+}
