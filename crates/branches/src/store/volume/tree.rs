@@ -9,7 +9,7 @@ use std::path::Path;
 use egret_base::Timestamp;
 use egret_linux::directory::{self, DEPTH_MAX, DepthExceeded, Directory, Kind};
 
-use super::{Driver, Volume, remove_tree, walk};
+use super::{Driver, Volume, remove_tree};
 
 /// How the content of a file gets into its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,13 +201,7 @@ impl Volume for Tree {
         if self.content == Content::Shared {
             return super::unshared_below(path, cloned_at);
         }
-        let mut total = 0;
-        walk(path, &mut |entry| {
-            // `st_blocks` counts 512 bytes whatever the block size (stat(2)).
-            total += u64::try_from(entry.stat.st_blocks).unwrap_or(0) * 512;
-            Ok(())
-        })?;
-        Ok(total)
+        super::bytes_on_disk(path)
     }
 }
 
