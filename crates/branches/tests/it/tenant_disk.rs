@@ -181,3 +181,53 @@ async fn a_branch_that_hides_bytes_in_deep_directories_is_stopped_until_it_is_re
         egret.stop().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_holds_its_share_of_templates_gets_no_more_and_others_do() {
+    let mut home = Home::new("tenant-templates");
+    home.config.tenant_templates_max = 2;
+    home.config.templates_max = 4;
+    let egret = home.start().await;
+    egret.make_app().await;
+    for tenant in ["one", "two"] {
+        branch(&egret, tenant, "parent").await.unwrap();
+    }
+    let child = async |tenant: &str, wanted: &str, from: From| {
+        let request = NewBranch {
+            tenant: tenant.to_owned(),
+            from,
+            ..NewBranch::named(name(wanted))
+        };
+        egret.branches.create(request).await.map(drop)
+    };
+    // One of the source, which both share, and one of the tenant's own.
+    let of_parent = || From::Branch(name("parent"));
+    child("one", "child", of_parent()).await.unwrap();
+    for from in [of_parent(), From::Head] {
+        let refused = child("one", "second", from).await.unwrap_err();
+        assert_eq!(refused.code(), "limit_exceeded", "{refused}");
+        let text = refused.to_string();
+        assert!(
+            text.contains("branches.tenant_templates_max is 2"),
+            "{text}"
+        );
+        assert!(text.contains("destroy such branches"), "{text}");
+    }
+    child("two", "child", of_parent()).await.unwrap();
+    // The template goes with the last of its branches.
+    let child_name = name("child");
+    let destroyed = egret
+        .branches
+        .destroy("one", &child_name, Children::Refuse, |_| true);
+    destroyed.await.unwrap();
+    egret.assert_consistent().await;
+    loop {
+        match child("one", "second", of_parent()).await {
+            Ok(()) => break,
+            Err(refused) => assert_eq!(refused.code(), "limit_exceeded", "{refused}"),
+        }
+        tokio::task::yield_now().await;
+    }
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
