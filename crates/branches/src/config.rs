@@ -34,10 +34,16 @@ egret_base::settings! {
         setting_wal_max: Size = Size::gib(8),
         /// Largest number of templates that exist at a time.
         templates_max: u32 = 50,
+        /// Largest number of templates that the branches of one tenant hold or were built of, so that no
+        /// tenant takes all of them.
+        tenant_templates_max: u32 = 40,
         /// Newest templates of the source that are kept though no branch uses them.
         templates_kept: u32 = 2,
         /// Age at which the newest template is replaced by itself; empty: only on demand.
         template_refresh: Option<Span> = None,
+        /// Which documents templates of the source keep: `default` those of tenant `default`, `all` those
+        /// of all tenants, `none` none. Deleting others takes time where tenant `default` has some too.
+        documents: String = "default".to_owned(),
         /// Lifetime of a branch that asks for none; empty: until it is destroyed.
         ttl_default: Option<Span> = None,
         /// Longest lifetime that may be asked for.

@@ -107,6 +107,14 @@ pub enum BranchesError {
         /// The limit.
         max: u32,
     },
+    /// The branches of a tenant hold as many templates as they may.
+    #[error(
+        "limit branches.tenant_templates_max is {max}: every branch of the tenant that was made with --from branch:NAME or --from head holds a template; destroy such branches, make new ones with --from template:ID of `egret branch template list`, or raise the setting"
+    )]
+    TenantTemplatesFull {
+        /// The limit.
+        max: u32,
+    },
     /// The volume has too little room.
     #[error(
         "the volume has {free} free, but {needed} are needed (branches.free_min and, where every byte is copied, the size of the copy): destroy branches"
@@ -199,7 +207,9 @@ impl Coded for BranchesError {
             BranchesError::WrongState { .. } => "branch_wrong_state",
             BranchesError::Expired { .. } => "branch_expired",
             BranchesError::Limit(limit) => limit.code(),
-            BranchesError::TemplatesFull { .. } => "limit_exceeded",
+            BranchesError::TemplatesFull { .. } | BranchesError::TenantTemplatesFull { .. } => {
+                "limit_exceeded"
+            }
             BranchesError::VolumeFull { .. } => "volume_full",
             BranchesError::Volume { .. } => "volume_unusable",
             BranchesError::Isolation { .. } => "branch_isolation",
@@ -231,7 +241,9 @@ impl Coded for BranchesError {
             | BranchesError::Volume { .. } => Kind::Conflict,
             BranchesError::ChildrenBeyondScopes { .. } => Kind::Denied,
             BranchesError::Limit(limit) => limit.kind(),
-            BranchesError::TemplatesFull { .. } => Kind::LimitReached,
+            BranchesError::TemplatesFull { .. } | BranchesError::TenantTemplatesFull { .. } => {
+                Kind::LimitReached
+            }
             BranchesError::VolumeFull { .. } | BranchesError::Stopping => Kind::Unavailable,
             BranchesError::Io { .. } => Kind::Internal,
             BranchesError::Postgres(error) => error.kind(),

@@ -18,6 +18,7 @@ use crate::api::{Branches, Inner, Started, lock};
 use crate::core::plan::{BranchFacts, Command, View, Why, plan};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState};
+use crate::store::egret_schema::DocumentRetention;
 use crate::store::files::boot_id;
 use crate::store::registry::Registry;
 use crate::store::secret::Secret;
@@ -68,6 +69,7 @@ impl Inner {
         let unknown = || BranchesError::Source {
             reason: "the embedded server is not running".to_owned(),
         };
+        self.document_retention()?;
         self.paths.make()?;
         let owner = self.source.owner().ok_or_else(unknown)?;
         let started = Started {
@@ -99,6 +101,15 @@ impl Inner {
         tasks.push(tokio::spawn(async move { filler.keep_pools().await }));
         tasks.push(tokio::spawn(async move { guard.keep_room().await }));
         Ok(())
+    }
+
+    /// Which documents templates of the source keep.
+    pub(crate) fn document_retention(&self) -> Result<DocumentRetention, BranchesError> {
+        let wanted = self.config.documents.as_str();
+        wanted.parse().map_err(|()| BranchesError::Invalid {
+            what: "branches.documents",
+            reason: format!("it is `{wanted}`: use default, all or none"),
+        })
     }
 
     /// What keeps branches apart here; said at every start.
@@ -296,7 +307,7 @@ impl Inner {
                     return Ok(());
                 };
                 let fault = &self.faults.template;
-                match self.build_from_head(&build).await {
+                match self.build_from_head(&build, None).await {
                     Ok(_) => fault.recover("the template is refreshed again"),
                     Err(error) => {
                         fault.fail(&error, "the template was not refreshed and is tried again");

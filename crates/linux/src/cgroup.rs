@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::trial;
 
 /// A directory of the hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -330,21 +330,11 @@ impl Entrance {
     /// # Errors
     /// The kernel's: for instance EACCES where the group above is another user's.
     pub fn try_out(self) -> io::Result<()> {
-        const ENTERED: i32 = libc::ECANCELED;
-        let mut command = Command::new("/");
-        #[expect(unsafe_code, reason = "pre_exec is the only way to act in the child")]
+        #[expect(unsafe_code, reason = "only system calls may follow a fork")]
         // SAFETY: the closure runs in the forked child before exec: it makes one bare system call,
         // takes no lock, and allocates nothing.
         unsafe {
-            command.pre_exec(move || {
-                self.enter()?;
-                Err(io::Error::from_raw_os_error(ENTERED))
-            });
-        }
-        match command.spawn() {
-            Err(error) if error.raw_os_error() == Some(ENTERED) => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => unreachable!("the child ends before it runs a program"),
+            trial::in_child(move || self.enter())
         }
     }
 }

@@ -18,6 +18,7 @@ use landlock::{
 };
 
 use crate::cgroup::Entrance;
+use crate::trial;
 
 pub mod mount;
 mod root;
@@ -143,20 +144,10 @@ impl Confinement {
     /// # Errors
     /// The kernel's, where a step of it does not work here.
     pub fn try_out(self) -> io::Result<()> {
-        const ENTERED: i32 = libc::ECANCELED;
-        let mut command = Command::new("/");
-        #[expect(unsafe_code, reason = "pre_exec is the only way to act in the child")]
+        #[expect(unsafe_code, reason = "only system calls may follow a fork")]
         // SAFETY: as in `apply`.
         unsafe {
-            command.pre_exec(move || {
-                self.enter()?;
-                Err(io::Error::from_raw_os_error(ENTERED))
-            });
-        }
-        match command.spawn() {
-            Err(error) if error.raw_os_error() == Some(ENTERED) => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => unreachable!("the child ends before it runs a program"),
+            trial::in_child(move || self.enter())
         }
     }
 

@@ -14,5 +14,6 @@ pub mod process;
 pub mod readable;
 pub mod session;
 pub mod subvolume;
+mod trial;
 pub mod trust;
 pub mod write_back;

@@ -294,8 +294,21 @@ impl Shared {
     }
 
     /// Takes over a running postmaster that fits the configuration, else starts one; returns when
-    /// it accepts connections.
+    /// it accepts connections. A directory on the way that is closed to PostgreSQL's user is named.
     async fn launch(&self) -> Result<Postmaster, PostgresError> {
+        self.try_launch().await.map_err(|error| {
+            let (_, owner) = self.prepared().expect("prepared before it is launched");
+            match owner.barrier(&self.layout().data) {
+                Some(directory) => PostgresError::Barrier {
+                    directory,
+                    name: owner.name,
+                },
+                None => error,
+            }
+        })
+    }
+
+    async fn try_launch(&self) -> Result<Postmaster, PostgresError> {
         let layout = self.layout();
         if let Some(postmaster) = Postmaster::adopt(&layout.data)? {
             let file = PidFile::read(&layout.data);

@@ -244,6 +244,12 @@ impl Inner {
         id: BranchId,
         why: Why,
     ) -> Result<(), BranchesError> {
+        self.steps.before("suspend.turn");
+        // Before the slot: while it is held, clients of the branch wait.
+        let _turn = match why {
+            Why::Idle => Some(self.suspensions.acquire().await),
+            Why::NoRoom | Why::TenantDisk => None,
+        };
         let slot = self.slot(id);
         let held = slot.lock.lock().await;
         let used = why == Why::Idle && slot.sessions.load(Ordering::Acquire) > 0;
@@ -251,10 +257,6 @@ impl Inner {
         let Some(branch) = found.filter(|branch| branch.state == BranchState::Running && !used)
         else {
             return Ok(());
-        };
-        let _turn = match why {
-            Why::Idle => Some(self.suspensions.acquire().await),
-            Why::NoRoom | Why::TenantDisk => None,
         };
         tracing::info!(branch = %branch.name, ?why, "suspending");
         self.put_down(branch, &held).await?;
@@ -370,7 +372,9 @@ impl Inner {
                 self.flush_volume().await?;
             }
             self.start_again(branch).await?;
-            self.slot(branch.id).forget_notice();
+            let slot = self.slot(branch.id);
+            slot.forget_notice();
+            slot.waits_for_room.store(false, Ordering::Release);
             if branch.superuser {
                 self.grant_superuser(branch).await?;
             }
@@ -407,6 +411,7 @@ impl Inner {
 
     /// Stops a running branch cleanly, onto the disk; the caller holds the slot.
     async fn put_down(&self, mut branch: Branch, _: &Held<'_>) -> Result<Branch, BranchesError> {
+        self.steps.before("suspend.stop");
         self.stop_postmaster(branch.id, StopMode::Fast).await?;
         self.flush_volume().await?;
         branch.state = BranchState::Suspended;
@@ -444,6 +449,7 @@ impl Inner {
         self.check_room()?;
         if slot.waits_for_room.load(Ordering::Acquire) {
             self.check_tenant_room(&branch.tenant, 0).await?;
+            self.check_counted(&branch).await?;
             slot.waits_for_room.store(false, Ordering::Release);
         }
         let was_stopped = branch.state != BranchState::Running;

@@ -333,13 +333,13 @@ impl Inner {
                     let build = self.begin_head_build().await;
                     match self.newest_template()? {
                         Some(template) => Ok(Template::clone(&template)),
-                        None => self.build_from_head(&build).await,
+                        None => self.build_from_head(&build, None).await,
                     }
                 }
             },
             From::Head => {
                 let build = self.begin_head_build().await;
-                self.build_from_head(&build).await
+                self.build_from_head(&build, Some(&asked.tenant)).await
             }
             From::Template(id) => self.template(*id, &asked.tenant),
             From::Branch(name) => {

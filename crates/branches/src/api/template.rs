@@ -1,5 +1,6 @@
 //! Building a template: snapshot, neutralise, recover, prepare, stop, seal.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use egret_base::Limit;
@@ -34,7 +35,7 @@ impl Branches {
         let inner = self.inner.clone();
         tokio::spawn(async move {
             let build = inner.begin_head_build().await;
-            inner.build_from_head(&build).await
+            inner.build_from_head(&build, None).await
         })
         .await
         .map_err(|_| BranchesError::Stopping)?
@@ -84,10 +85,11 @@ impl Inner {
         Ok(found)
     }
 
-    /// Builds a template from the source as it is now.
+    /// Builds a template from the source as it is now, for a branch of `tenant` alone or for all.
     pub(crate) async fn build_from_head(
         self: &Arc<Self>,
         _: &HeadBuild<'_>,
+        tenant: Option<&str>,
     ) -> Result<Template, BranchesError> {
         let mut watch = Stopwatch::start();
         let client = pool::connect(&self.source.connection("postgres", "branches")).await?;
@@ -95,6 +97,9 @@ impl Inner {
         let facts = source::examine(&client, SOURCE, &data).await?;
         source::checkpoint(&client).await?;
         watch.phase("checkpoint");
+        if let Some(tenant) = tenant {
+            self.check_tenant_templates(tenant)?;
+        }
         let mut template = self.announce(&facts, None).await?;
         let to = self.paths.template(template.id);
         self.steps.before("template.copy");
@@ -159,6 +164,7 @@ impl Inner {
         };
         let facts = facts_of_branch(&parent, origin);
         watch.phase("checkpoint");
+        self.check_tenant_templates(&parent.tenant)?;
         let mut template = self.announce(&facts, Some(&parent)).await?;
         template.lsn = lsn;
         let (from, to) = (
@@ -208,6 +214,27 @@ impl Inner {
         limit
             .check(templates + 1)
             .map_err(|_| BranchesError::TemplatesFull { max })
+    }
+
+    /// Refuses one more template where the branches of a tenant hold, or were the origin of, as many as
+    /// they may.
+    fn check_tenant_templates(&self, tenant: &str) -> Result<(), BranchesError> {
+        let registry = &self.started()?.registry;
+        let is_living = |branch: &Branch| {
+            branch.tenant == tenant
+                && !matches!(branch.state, BranchState::Destroying | BranchState::Pooled)
+        };
+        let held = registry.branches_where(is_living);
+        let mut templates: BTreeSet<TemplateId> =
+            held.iter().map(|branch| branch.template).collect();
+        let all = registry.templates().into_iter();
+        let own = all.filter(|template| template.tenant.as_deref() == Some(tenant));
+        templates.extend(own.map(|template| template.id));
+        let max = self.config.tenant_templates_max;
+        let limit = Limit::new("branches.tenant_templates_max", u64::from(max));
+        limit
+            .check(templates.len() as u64 + 1)
+            .map_err(|_| BranchesError::TenantTemplatesFull { max })
     }
 
     /// Writes the intent.
@@ -360,6 +387,7 @@ impl Inner {
         let socket_dir = self.paths.builder_socket(template.id);
         let (client, connection) = self.enter(&socket_dir, limit).await?;
         let databases = source::all_databases(&client).await?;
+        let documents = self.document_retention()?;
         if template.origin_branch.is_none() {
             prepare::roles(&client).await?;
         }
@@ -371,7 +399,7 @@ impl Inner {
             to_database.dbname(&database);
             let inside = bounded::connect(&to_database, limit).await?;
             if template.origin_branch.is_none() {
-                prepare::database(&inside).await?;
+                prepare::database(&inside, documents).await?;
             } else {
                 prepare::roll_back_prepared(&inside).await?;
             }

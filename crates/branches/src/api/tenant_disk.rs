@@ -13,6 +13,7 @@ use crate::core::tenant_disk::STEP_BYTES;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, TemplateState};
 use crate::store::source::blocking;
+use crate::store::volume::check_depth;
 use crate::store::volume::tenant::{TenantCopy, measure};
 
 /// The name of the limit.
@@ -95,6 +96,9 @@ impl Inner {
         })
         .await?;
         let bytes = disk.bytes;
+        for (id, reason) in &disk.uncounted {
+            self.stop_for_tenant(*id, format!("not all of it is counted: {reason}"));
+        }
         let growing = lock(&self.tenant_disks).record(tenant, at, disk, limit);
         let (faults, subject) = (&self.faults.tenants, subject_of(tenant));
         let taken = taken(bytes, limit);
@@ -106,19 +110,19 @@ impl Inner {
             faults.fail(&subject, &taken, message);
         }
         if let Some(id) = growing {
-            self.stop_for_tenant(id, taken);
+            self.stop_for_tenant(id, format!("suspended while it grew: {taken}"));
         }
         Ok(bytes)
     }
 
-    /// Suspends a branch while tenants are measured further.
-    fn stop_for_tenant(self: &Arc<Self>, id: BranchId, taken: String) {
+    /// Suspends a branch while tenants are measured further. The notice says why.
+    fn stop_for_tenant(self: &Arc<Self>, id: BranchId, notice: String) {
         let inner = self.clone();
         tokio::spawn(async move {
             let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
             let slot = inner.slot(id);
             // Before it is suspended: a client may come at once.
-            slot.note(format!("suspended while it grew: {taken}"));
+            slot.note(notice);
             slot.waits_for_room.store(true, Ordering::Release);
             match inner.suspend_due(id, Why::TenantDisk).await {
                 Ok(()) => faults.recover(&subject, "a branch that takes too much is suspended"),
@@ -156,6 +160,17 @@ impl Inner {
             self.measure_tenant(tenant).await?
         };
         Ok(limit.check(bytes.saturating_add(more))?)
+    }
+
+    /// Refuses a branch of which not all is counted: its bytes would escape the limit.
+    pub(super) async fn check_counted(&self, branch: &Branch) -> Result<(), BranchesError> {
+        let data = self.paths.branch(branch.id);
+        let checked = blocking(move || Ok(check_depth(&data))).await?;
+        checked.map_err(|error| BranchesError::WrongState {
+            name: branch.name.to_string(),
+            state: branch.state.as_str(),
+            hint: format!("{error}: reset or destroy it"),
+        })
     }
 
     /// The data directories that belong to a tenant, and those that belong to none.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use egret_postgres::pidfile::PidFile;
 use serde::Serialize;
 
-use super::{Branches, milliseconds};
+use super::{Branches, Inner, milliseconds};
 use crate::core::reconcile::Disk;
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchName, BranchState, Template, TemplateState};
@@ -86,9 +86,7 @@ impl Branches {
         let id = BranchId::new(self.inner.now(), self.inner.entropy.ten());
         let marker = format!("egret_marker_{}", id.hex());
         let before = proof::source_state(source).await?;
-        let mut session = self.inner.session(&branch, database).await?;
-        let marker_in_branch = proof::write_marker(&mut session, &marker).await?;
-        session.close().await;
+        let marker_in_branch = self.inner.mark(&branch, database, &marker).await?;
         let marker_in_source = proof::schema_in_source(source, &marker).await?;
         let after = proof::source_state(source).await?;
         drop(attached);
@@ -217,6 +215,26 @@ impl Branches {
     /// Sessions connected to a branch now.
     pub fn sessions(&self, branch: &Branch) -> u32 {
         self.inner.slot(branch.id).sessions.load(Ordering::Acquire)
+    }
+}
+
+impl Inner {
+    /// Writes a marker to a branch, whose user may hold the session up.
+    async fn mark(
+        &self,
+        branch: &Branch,
+        database: &str,
+        marker: &str,
+    ) -> Result<bool, BranchesError> {
+        let limit = self.receive_limit();
+        let exchange = async {
+            let mut session = self.session(branch, database).await?;
+            let written = proof::write_marker(&mut session, marker).await?;
+            session.close().await;
+            Ok(written)
+        };
+        let subject = format!("branch {}", branch.id);
+        self.within_bounds(&subject, &limit, exchange).await
     }
 }
 

@@ -5,7 +5,7 @@
 //! could have taken it over its limit: never while it is far from it, and each [`STEP_BYTES`] when it
 //! is near.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::core::room::fastest_growing;
 use crate::model::BranchId;
@@ -20,6 +20,8 @@ pub struct TenantDisk {
     pub bytes: u64,
     /// By branch: what is shared by some is counted at one of them, or at their template.
     pub branches: HashMap<BranchId, u64>,
+    /// Branches whose directories nest so deep that not all is counted, with the reason.
+    pub uncounted: BTreeMap<BranchId, String>,
 }
 
 struct TenantMeasurement {
@@ -105,7 +107,7 @@ impl TenantDisks {
 #[derive(Debug, Default)]
 pub struct Ranges {
     /// The end of each by its start.
-    ends: std::collections::BTreeMap<u64, u64>,
+    ends: BTreeMap<u64, u64>,
 }
 
 impl Ranges {

@@ -13,6 +13,7 @@ use egret_postgres::listen::quote_literal;
 use egret_postgres::owner::Owner;
 use tokio_postgres::Client;
 
+use super::egret_schema::{self, DocumentRetention};
 use crate::error::{BranchesError, io};
 
 /// The role by which users work on a branch; a superuser only of a branch that was asked for with one.
@@ -151,13 +152,15 @@ pub async fn grant_superuser(client: &Client) -> Result<(), PostgresError> {
         .map_err(server("make the branch role a superuser"))
 }
 
-/// In one database: drops subscriptions and foreign passwords, and hands the superuser's objects
-/// to the branch role (REASSIGN OWNED refuses those of the bootstrap superuser).
+/// In one database: deletes what Egret keeps there for others, drops subscriptions and foreign
+/// passwords, and hands the superuser's objects to the branch role (REASSIGN OWNED refuses those of
+/// the bootstrap superuser).
 ///
 /// # Errors
 /// The server's.
-pub async fn database(client: &Client) -> Result<(), PostgresError> {
+pub async fn database(client: &Client, documents: DocumentRetention) -> Result<(), PostgresError> {
     roll_back_prepared(client).await?;
+    egret_schema::purge(client, documents).await?;
     client
         .batch_execute(include_str!("sql/prepare_database.sql"))
         .await

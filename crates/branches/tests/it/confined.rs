@@ -19,8 +19,37 @@ async fn superuser(home: &Home, branch: &Branch) -> Client {
         .unwrap()
 }
 
+/// Something outside of a branch that is reached for, and how it is refused.
+struct Attempt {
+    sql: String,
+    sqlstate: &'static str,
+    words: &'static str,
+}
+
+/// Without root a branch has no root file system of its own: what is outside is there and closed.
+fn outside(sql: String) -> Attempt {
+    let (sqlstate, words) = if rustix::process::geteuid().is_root() {
+        ("58P01", "No such file or directory")
+    } else {
+        ("42501", "Permission denied")
+    };
+    Attempt {
+        sql,
+        sqlstate,
+        words,
+    }
+}
+
+fn refused(sql: impl Into<String>, sqlstate: &'static str, words: &'static str) -> Attempt {
+    Attempt {
+        sql: sql.into(),
+        sqlstate,
+        words,
+    }
+}
+
 /// Statements that reach for what is not the branch's.
-fn attempts(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<String> {
+fn attempts(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<Attempt> {
     let data = &home.directory;
     let layout = egret.source.layout();
     let password = std::fs::read_to_string(&layout.password_file).unwrap();
@@ -46,12 +75,17 @@ fn attempts(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<String> {
     let mut attempts = Vec::new();
     for file in files {
         let file = file.display();
-        attempts.push(format!("SELECT pg_read_binary_file('{file}')"));
-        attempts.push(format!("SELECT lo_import('{file}')"));
-        attempts.push(format!("COPY lines FROM '{file}'"));
+        attempts.push(outside(format!("SELECT pg_read_binary_file('{file}')")));
+        attempts.push(outside(format!("SELECT lo_import('{file}')")));
+        attempts.push(outside(format!("COPY lines FROM '{file}'")));
     }
-    for directory in ["/", "/etc", "/proc", "/tmp", "/root", "/dev/shm"] {
-        attempts.push(format!("SELECT pg_ls_dir('{directory}')"));
+    // Those that lead to what is its own are there.
+    for directory in ["/", "/etc", "/tmp"] {
+        let sql = format!("SELECT pg_ls_dir('{directory}')");
+        attempts.push(refused(sql, "42501", "Permission denied"));
+    }
+    for directory in ["/proc", "/root", "/dev/shm"] {
+        attempts.push(outside(format!("SELECT pg_ls_dir('{directory}')")));
     }
     let neighbours_socket = data.join("run/branches").join(neighbour.id.hex());
     for host in [
@@ -68,24 +102,36 @@ fn attempts(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<String> {
             },
         );
         let dsn = format!("host={host} port={port} user=egret password={password} dbname=postgres");
-        attempts.push(format!("SELECT dblink_connect('{dsn}')"));
-        attempts.push(format!(
-            "CREATE SUBSCRIPTION s CONNECTION '{dsn}' PUBLICATION p"
-        ));
+        let sql = format!("SELECT dblink_connect('{dsn}')");
+        attempts.push(refused(sql, "08001", "could not establish connection"));
+        let sql = format!("CREATE SUBSCRIPTION s CONNECTION '{dsn}' PUBLICATION p");
+        attempts.push(refused(sql, "08006", "could not connect to the publisher"));
     }
     for program in [
         "id",
         "/bin/sh -c true",
-        "psql -c 'select 1'",
+        "psql -c \"select 1\"",
         "cat /etc/passwd",
     ] {
-        attempts.push(format!("COPY lines FROM PROGRAM '{program}'"));
-        attempts.push(format!("COPY lines TO PROGRAM '{program}'"));
+        for copy in ["FROM", "TO"] {
+            let sql = format!("COPY lines {copy} PROGRAM '{program}'");
+            attempts.push(refused(sql, "53200", "could not execute command"));
+        }
     }
-    attempts.push("COPY lines TO '/tmp/egret-branch-was-here'".to_owned());
-    attempts.push("COPY lines TO '/dev/shm/egret-branch-was-here'".to_owned());
-    attempts.push("SELECT lo_export(1, '/tmp/egret-branch-was-here')".to_owned());
-    attempts.push(format!("LOAD '{}'", data.join("state.db").display()));
+    let closed = if rustix::process::geteuid().is_root() {
+        "Read-only file system"
+    } else {
+        "Permission denied"
+    };
+    for write in [
+        "COPY lines TO '{}/egret-branch-was-here'",
+        "SELECT lo_export(1, '{}/egret-branch-was-here')",
+    ] {
+        attempts.push(refused(write.replace("{}", "/tmp"), "42501", closed));
+        attempts.push(outside(write.replace("{}", "/dev/shm")));
+    }
+    let library = data.join("state.db");
+    attempts.push(outside(format!("LOAD '{}'", library.display())));
     attempts
 }
 
@@ -103,10 +149,13 @@ async fn a_superuser_of_a_branch_reaches_nothing_outside_of_it() {
     ] {
         hostile.batch_execute(sql).await.unwrap();
     }
-    for sql in attempts(&home, &egret, &other) {
-        if hostile.batch_execute(&sql).await.is_ok() {
-            panic!("{sql}");
-        }
+    for attempt in attempts(&home, &egret, &other) {
+        let error = hostile.batch_execute(&attempt.sql).await;
+        let error = error.expect_err(&attempt.sql);
+        let error = error.as_db_error().expect(&attempt.sql);
+        let is_expected =
+            error.code().code() == attempt.sqlstate && error.message().contains(attempt.words);
+        assert!(is_expected, "{}: {error}", attempt.sql);
     }
     // What is done inside goes on to work, workers and large sorts included.
     for sql in [

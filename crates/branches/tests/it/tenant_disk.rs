@@ -136,3 +136,98 @@ async fn what_a_tenant_shares_among_its_own_branches_counts_once() {
     assert_eq!(state(&egret, "one", "parent").await, BranchState::Running);
     egret.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_hides_bytes_in_deep_directories_is_stopped_until_it_is_reset() {
+    for volume in ["auto", "copy"] {
+        let mut home = Home::new(&format!("hides-{volume}"));
+        home.config.volume = volume.to_owned();
+        // Copies count as a whole.
+        home.config.tenant_disk_max = Some(Size::mib(if volume == "copy" { 400 } else { 60 }));
+        let egret = home.start().await;
+        egret.make_app().await;
+        let hider = branch(&egret, "one", "hider").await.unwrap();
+        branch(&egret, "one", "quiet").await.unwrap();
+        let mut place = home.directory.join("volume/branches").join(hider.id.hex());
+        place.extend(["d"; 20]);
+        std::fs::create_dir_all(&place).unwrap();
+        for number in 0..7 {
+            let hidden = place.join(number.to_string());
+            std::fs::write(hidden, vec![number; 64 << 20]).unwrap();
+            if state(&egret, "one", "hider").await == BranchState::Suspended {
+                break;
+            }
+        }
+        while state(&egret, "one", "hider").await != BranchState::Suspended {
+            tokio::task::yield_now().await;
+        }
+        let shown = egret.branches.show("one", &name("hider")).await.unwrap();
+        let notice = shown.notice.unwrap_or_default();
+        assert!(notice.contains("nest deeper than 16"), "{notice}");
+        let refused = ask(&egret, "one", "hider", "SELECT 1").await.unwrap_err();
+        assert_eq!(refused.code(), "branch_wrong_state", "{refused}");
+        assert!(
+            refused.to_string().contains("reset or destroy it"),
+            "{refused}"
+        );
+        assert_eq!(state(&egret, "one", "quiet").await, BranchState::Running);
+        egret
+            .branches
+            .reset("one", &name("hider"), None)
+            .await
+            .unwrap();
+        ask(&egret, "one", "hider", "SELECT 1").await.unwrap();
+        egret.assert_consistent().await;
+        egret.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_holds_its_share_of_templates_gets_no_more_and_others_do() {
+    let mut home = Home::new("tenant-templates");
+    home.config.tenant_templates_max = 2;
+    home.config.templates_max = 4;
+    let egret = home.start().await;
+    egret.make_app().await;
+    for tenant in ["one", "two"] {
+        branch(&egret, tenant, "parent").await.unwrap();
+    }
+    let child = async |tenant: &str, wanted: &str, from: From| {
+        let request = NewBranch {
+            tenant: tenant.to_owned(),
+            from,
+            ..NewBranch::named(name(wanted))
+        };
+        egret.branches.create(request).await.map(drop)
+    };
+    // One of the source, which both share, and one of the tenant's own.
+    let of_parent = || From::Branch(name("parent"));
+    child("one", "child", of_parent()).await.unwrap();
+    for from in [of_parent(), From::Head] {
+        let refused = child("one", "second", from).await.unwrap_err();
+        assert_eq!(refused.code(), "limit_exceeded", "{refused}");
+        let text = refused.to_string();
+        assert!(
+            text.contains("branches.tenant_templates_max is 2"),
+            "{text}"
+        );
+        assert!(text.contains("destroy such branches"), "{text}");
+    }
+    child("two", "child", of_parent()).await.unwrap();
+    // The template goes with the last of its branches.
+    let child_name = name("child");
+    let destroyed = egret
+        .branches
+        .destroy("one", &child_name, Children::Refuse, |_| true);
+    destroyed.await.unwrap();
+    egret.assert_consistent().await;
+    loop {
+        match child("one", "second", of_parent()).await {
+            Ok(()) => break,
+            Err(refused) => assert_eq!(refused.code(), "limit_exceeded", "{refused}"),
+        }
+        tokio::task::yield_now().await;
+    }
+    egret.assert_consistent().await;
+    egret.stop().await;
+}

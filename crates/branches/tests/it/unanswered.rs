@@ -1,12 +1,14 @@
 //! Servers of branches that do not answer Egret, or with more than fits: each costs its own branch
 //! alone.
 
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use egret_base::settings::Span;
 use egret_base::{Coded, condition};
 use egret_branches::model::{Branch, DEFAULT_TENANT, From, NewBranch};
-use egret_branches::{BranchesError, ROLE};
+use egret_branches::{BranchesError, Children, ROLE, Steps};
 use egret_postgres::pool;
 use egret_postgres::superuser::socket_connection;
 use egret_postgres::tokio_postgres::Client;
@@ -167,5 +169,92 @@ async fn a_builder_that_answers_with_more_than_fits_is_given_up() {
     assert!(is_given_up());
     egret.assert_consistent().await;
     assert!(home.processes("volume/templates").is_empty());
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proof_of_a_branch_that_does_not_answer_is_given_up() {
+    let mut home = Home::new("unanswered-proof");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let branch = egret.branch("one").await;
+    egret.stop().await;
+    home.config.server_timeout = Span::secs(1);
+    let egret = home.start().await;
+    egret.assert_consistent().await;
+    let holder = enter(&home, &branch).await;
+    let lock = "BEGIN; ALTER DATABASE postgres RENAME TO other";
+    holder.batch_execute(lock).await.unwrap();
+    let one = name("one");
+    let proof = egret.branches.verify(DEFAULT_TENANT, &one, "postgres");
+    let error = proof.await.unwrap_err();
+    assert_eq!(error.code(), "branch_server_timeout", "{error}");
+    assert!(error.to_string().contains("branches.server_timeout"));
+    // The branch is its user's as before.
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    let proof = egret.branches.verify(DEFAULT_TENANT, &one, "app");
+    assert!(proof.await.unwrap().source_unchanged);
+    egret.stop().await;
+}
+
+/// Tells which steps are taken, and holds each suspension up before it stops a server.
+struct Suspensions {
+    reached: Sender<&'static str>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Steps for Suspensions {
+    fn before(&self, step: &'static str) {
+        if step.starts_with("suspend.") {
+            self.reached.send(step).unwrap();
+        }
+        if step == "suspend.stop" {
+            // An error: the test is over.
+            let _ = self.go_on.lock().unwrap().recv();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspension_that_waits_for_its_turn_holds_no_branch() {
+    let mut home = Home::new("unanswered-turn");
+    home.config.idle_suspend = Some(Span::secs(60));
+    home.config.start_concurrency = 1;
+    let ((reached, steps), (go_on, going)) = (channel(), channel());
+    let suspensions = Suspensions {
+        reached,
+        go_on: Mutex::new(going),
+    };
+    let egret = Arc::new(home.start_with(Some(Arc::new(suspensions))).await);
+    egret.make_app().await;
+    let branches = ["one", "other"];
+    for branch in branches {
+        egret.branch(branch).await;
+    }
+    home.clock.jump(120);
+    // Both are due, and one is being stopped.
+    let mut due: Vec<&str> = tokio::task::spawn_blocking(move || steps.iter().take(3).collect())
+        .await
+        .unwrap();
+    due.sort_unstable();
+    assert_eq!(due, ["suspend.stop", "suspend.turn", "suspend.turn"]);
+    let destroy = |branch: &'static str| {
+        let egret = egret.clone();
+        tokio::spawn(async move {
+            let (name, all) = (name(branch), |_: &_| true);
+            let destroyed = egret
+                .branches
+                .destroy(DEFAULT_TENANT, &name, Children::Refuse, all);
+            destroyed.await.map(drop)
+        })
+    };
+    let destroyed = futures_util::future::select_all(branches.map(destroy));
+    let destroyed = tokio::time::timeout(Duration::from_secs(60), destroyed).await;
+    let (first, _, rest) = destroyed.expect("one of them is held by nothing");
+    first.unwrap().unwrap();
+    drop(go_on);
+    for task in rest {
+        task.await.unwrap().unwrap();
+    }
     egret.stop().await;
 }

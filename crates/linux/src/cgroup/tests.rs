@@ -1,6 +1,7 @@
 //! Finding the own group, and the life of one below it.
 
-use std::process::Stdio;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 use super::*;
 

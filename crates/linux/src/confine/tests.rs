@@ -1,6 +1,6 @@
 //! What a confined child can and cannot do.
 
-use std::process::Stdio;
+use std::process::{Child, ChildStdin, Stdio};
 
 use super::*;
 
@@ -23,6 +23,27 @@ fn run(reach: &Reach, script: &str) -> bool {
         .status()
         .expect("the shell is within reach")
         .success()
+}
+
+/// Starts a script that ends with `cat`, with a root of its own, and returns when that runs: behind its
+/// confinement, after all that comes before has gone well. It ends with its input.
+fn start(reach: &Reach, user: PrivateUser, script: &str) -> (Child, ChildStdin) {
+    let mut command = Command::new("/bin/sh");
+    command
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    Confinement::new(reach, LIMITS, Some(user))
+        .expect("a root of its own")
+        .apply(&mut command);
+    let mut child = command.spawn().expect("the shell is within reach");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    io::Write::write_all(&mut stdin, b"x").expect("a shell that reads");
+    let mut echo = [0];
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    io::Read::read_exact(stdout, &mut echo).expect("the script went well");
+    (child, stdin)
 }
 
 fn shell() -> Reach {
@@ -102,7 +123,6 @@ fn a_process_with_a_root_of_its_own_holds_no_other_mount() {
     };
     let mut reach = shell();
     reach.writable.push(link.clone());
-    let mut command = Command::new("/bin/sh");
     let script = format!(
         "test -z \"$(ls -d /etc /proc /root /dev/pts {0}/outside 2>/dev/null)\" \
             && ! mkdir /here && echo written > {1}/file && cd {1} && cat",
@@ -110,21 +130,7 @@ fn a_process_with_a_root_of_its_own_holds_no_other_mount() {
         link.display()
     );
     std::fs::write(place.path().join("outside"), "").expect("a file beside it");
-    command
-        .args(["-c", &script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    Confinement::new(&reach, LIMITS, Some(user))
-        .expect("a root of its own")
-        .apply(&mut command);
-    let mut child = command.spawn().expect("the shell is within reach");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    io::Write::write_all(&mut stdin, b"x").expect("a shell that reads");
-    // What it echoes says that it runs behind its confinement.
-    let mut echo = [0];
-    let stdout = child.stdout.as_mut().expect("a pipe");
-    io::Read::read_exact(stdout, &mut echo).expect("the script went well");
+    let (mut child, stdin) = start(&reach, user, &script);
     let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", child.id()))
         .expect("a process that runs");
     let within = |mounted: &str| {
@@ -173,21 +179,7 @@ fn a_file_system_in_memory_of_its_own_is_bounded_and_runs_nothing() {
             && ! head -c 1000000 /dev/zero > more && test $(stat -c %s more) -lt 65536 && cat",
         scratch.display()
     );
-    let mut command = Command::new("/bin/sh");
-    command
-        .args(["-c", &script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    Confinement::new(&reach, LIMITS, Some(user))
-        .expect("a root of its own")
-        .apply(&mut command);
-    let mut child = command.spawn().expect("the shell is within reach");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    io::Write::write_all(&mut stdin, b"x").expect("a shell that reads");
-    let mut echo = [0];
-    let stdout = child.stdout.as_mut().expect("a pipe");
-    io::Read::read_exact(stdout, &mut echo).expect("the script went well");
+    let (mut child, stdin) = start(&reach, user, &script);
     // From outside it is found through the process, and nowhere else.
     let seen = format!("/proc/{}/root{}/file", child.id(), scratch.display());
     assert_eq!(std::fs::read_to_string(seen).expect("its file"), "x\n");

@@ -212,18 +212,18 @@ fn where_there_are_no_groups_the_reason_is_said() {
     assert_eq!((groups.memory_kills(), groups.remove_leftovers()), (0, 0));
 }
 
+/// What a process makes of the group that it was started in.
+fn divide(own: Result<ControlGroup, String>) -> ControlGroups {
+    let data = Path::new("/");
+    ControlGroups::open_below(own, GroupPolicy::Auto, LIMITS, data, &["hugetlb"])
+}
+
 /// As Egret does where its group is delegated to it: it moves away to give controllers below.
 #[test]
 fn egret_moves_out_of_a_group_of_its_own_to_divide_it() {
     if std::env::var(TASK).is_ok() {
         let own = ControlGroup::own().unwrap();
-        let groups = ControlGroups::open_below(
-            Ok(own.clone()),
-            GroupPolicy::Auto,
-            LIMITS,
-            Path::new("/"),
-            &["hugetlb"],
-        );
+        let groups = divide(Ok(own.clone()));
         assert!(groups.is_complete(), "{}", groups.describe());
         assert_eq!(ControlGroup::own().unwrap(), own.child(MAIN));
         let lease = groups
@@ -234,14 +234,7 @@ fn egret_moves_out_of_a_group_of_its_own_to_divide_it() {
         // A second start in the same process finds the group that it was started in.
         drop(groups);
         lease.release();
-        let again = ControlGroup::own();
-        let groups = ControlGroups::open_below(
-            again,
-            GroupPolicy::Auto,
-            LIMITS,
-            Path::new("/"),
-            &["hugetlb"],
-        );
+        let groups = divide(ControlGroup::own());
         assert!(groups.is_complete(), "{}", groups.describe());
         assert_eq!(groups.state.as_ref().unwrap().all.parent(), Some(own));
         return;
@@ -258,13 +251,7 @@ fn egret_moves_out_of_a_group_of_its_own_to_divide_it() {
 fn a_group_with_processes_of_others_is_left_as_it_is() {
     if std::env::var(TASK).is_ok() {
         let own = ControlGroup::own().unwrap();
-        let groups = ControlGroups::open_below(
-            Ok(own.clone()),
-            GroupPolicy::Auto,
-            LIMITS,
-            Path::new("/"),
-            &["hugetlb"],
-        );
+        let groups = divide(Ok(own.clone()));
         let said = groups.describe();
         assert!(said.contains("not delegated to Egret"), "{said}");
         assert_eq!(ControlGroup::own().as_ref(), Ok(&own));

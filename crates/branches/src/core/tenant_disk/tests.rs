@@ -13,6 +13,7 @@ fn id(number: u8) -> BranchId {
 
 fn disk(branches: &[(u8, u64)]) -> TenantDisk {
     TenantDisk {
+        uncounted: std::collections::BTreeMap::new(),
         bytes: branches.iter().map(|(_, bytes)| bytes).sum(),
         branches: branches
             .iter()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_base::Timestamp;
-use egret_linux::directory::{DEPTH_MAX, Directory, Kind, kind_of};
+use egret_linux::directory::{DEPTH_MAX, DepthExceeded, Directory, Kind, kind_of};
 use egret_linux::extents::unshared_bytes;
 use egret_linux::subvolume;
 use rustix::fs::Stat;
@@ -231,10 +231,15 @@ fn chosen(wanted: &str, offered: Driver) -> Result<Driver, BranchesError> {
 pub fn bytes_on_disk(path: &Path) -> std::io::Result<u64> {
     let mut total = 0;
     walk(path, &mut |entry| {
-        total += u64::try_from(entry.stat.st_blocks).unwrap_or(0) * 512;
+        total += bytes_of(entry.stat);
         Ok(())
     })?;
     Ok(total)
+}
+
+/// What a file takes: `st_blocks` counts 512 bytes whatever the block size (stat(2)).
+fn bytes_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_blocks).unwrap_or(0) * 512
 }
 
 /// The driver by its name.
@@ -290,6 +295,21 @@ struct WalkEntry<'a> {
     stat: &'a Stat,
 }
 
+impl WalkEntry<'_> {
+    /// Whether it is a directory that is not entered.
+    fn is_too_deep(&self) -> bool {
+        kind_of(self.stat) == Kind::Directory && self.place.len() >= DEPTH_MAX
+    }
+
+    /// The error that it is.
+    fn depth_exceeded(&self) -> DepthExceeded {
+        let place: PathBuf = self.place.iter().collect();
+        DepthExceeded {
+            path: place.join(self.name),
+        }
+    }
+}
+
 /// What is called for each entry.
 type Visit<'a> = dyn FnMut(WalkEntry<'_>) -> std::io::Result<()> + 'a;
 
@@ -330,6 +350,19 @@ fn walk_open(
         }
     }
     Ok(())
+}
+
+/// Refuses a data directory in which directories nest too deep for all of it to be counted.
+///
+/// # Errors
+/// The file system's; [`DepthExceeded`].
+pub fn check_depth(path: &Path) -> std::io::Result<()> {
+    walk(path, &mut |entry| {
+        if entry.is_too_deep() {
+            return Err(entry.depth_exceeded().into());
+        }
+        Ok(())
+    })
 }
 
 /// Whether an entry is gone, closed, or no longer what it was when it was looked at.

@@ -14,7 +14,7 @@ use egret_base::Timestamp;
 use egret_linux::directory::{Directory, Kind, kind_of};
 use egret_linux::extents::{FileExtent, visit_extents};
 
-use super::{Driver, Mounted, walk_open};
+use super::{Driver, Mounted, bytes_of, walk_open};
 use crate::core::tenant_disk::{Ranges, TenantDisk};
 use crate::model::BranchId;
 
@@ -51,11 +51,7 @@ pub fn measure(
     let (templates, branches): (Vec<&TenantCopy>, Vec<&TenantCopy>) =
         copies.iter().partition(|copy| copy.branch.is_none());
     for copy in templates.into_iter().chain(branches) {
-        let measured = if mounted.volume.driver() == Driver::Copy {
-            mounted.volume.diverged_bytes(&copy.path, copy.since)
-        } else {
-            survey.measure(copy)
-        };
+        let measured = survey.measure(copy, mounted.volume.driver());
         let bytes = match measured {
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             bytes => bytes?,
@@ -79,7 +75,7 @@ struct Survey<'a> {
 }
 
 impl Survey<'_> {
-    fn measure(&mut self, copy: &TenantCopy) -> io::Result<u64> {
+    fn measure(&mut self, copy: &TenantCopy, driver: Driver) -> io::Result<u64> {
         // One second earlier, for the file system's coarse clock.
         let since_s = copy.since.as_micros().div_euclid(1_000_000) - 1;
         let mut total = 0;
@@ -88,6 +84,14 @@ impl Survey<'_> {
             &mut Vec::new(),
             &mut |entry| {
                 let stat = entry.stat;
+                if let (true, Some(branch)) = (entry.is_too_deep(), copy.branch) {
+                    let reason = entry.depth_exceeded().to_string();
+                    self.disk.uncounted.insert(branch, reason);
+                }
+                if driver == Driver::Copy {
+                    total += bytes_of(stat);
+                    return Ok(());
+                }
                 let is_changed = stat.st_ctime >= since_s && stat.st_mtime >= since_s;
                 if kind_of(stat) == Kind::File && is_changed {
                     let file = entry.directory.read(entry.name)?.0;

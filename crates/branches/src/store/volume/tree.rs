@@ -2,14 +2,16 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use egret_base::Timestamp;
 use egret_linux::directory::{self, DEPTH_MAX, DepthExceeded, Directory, Kind};
 
-use super::{Driver, Volume, remove_tree, walk};
+use rustix::fs::SeekFrom;
+
+use super::{Driver, Volume, remove_tree};
 
 /// How the content of a file gets into its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,13 +144,32 @@ impl Tree {
         let mut copy = target.write_new(name)?;
         match self.content {
             Content::Shared => share(&original, &copy)?,
-            // The kernel copies between the files (copy_file_range) where it can.
-            Content::Copied => {
-                io::copy(&mut original, &mut copy)?;
-            }
+            Content::Copied => copy_data(&mut original, &mut copy)?,
         }
         directory::give(&copy, rights)
     }
+}
+
+/// Copies what a file has and leaves its holes: whoever made it decides how large it claims to be.
+fn copy_data(original: &mut File, copy: &mut File) -> io::Result<()> {
+    let length = original.metadata()?.len();
+    let mut end = 0;
+    loop {
+        let start = match rustix::fs::seek(&*original, SeekFrom::Data(end)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        end = rustix::fs::seek(&*original, SeekFrom::Hole(start))?;
+        rustix::fs::seek(&*original, SeekFrom::Start(start))?;
+        rustix::fs::seek(&*copy, SeekFrom::Start(start))?;
+        // The kernel copies between the files (copy_file_range) where it can.
+        io::copy(&mut original.by_ref().take(end - start), copy)?;
+    }
+    if end < length {
+        copy.set_len(length)?;
+    }
+    Ok(())
 }
 
 /// Shares all blocks of `source` with the empty file `target`.
@@ -201,13 +222,7 @@ impl Volume for Tree {
         if self.content == Content::Shared {
             return super::unshared_below(path, cloned_at);
         }
-        let mut total = 0;
-        walk(path, &mut |entry| {
-            // `st_blocks` counts 512 bytes whatever the block size (stat(2)).
-            total += u64::try_from(entry.stat.st_blocks).unwrap_or(0) * 512;
-            Ok(())
-        })?;
-        Ok(total)
+        super::bytes_on_disk(path)
     }
 }
 

@@ -121,6 +121,29 @@ fn a_data_directory_is_empty_or_egrets_and_keeps_its_mode() {
 }
 
 #[test]
+fn a_data_directory_that_is_closed_to_postgresql_stays_closed_and_is_named() {
+    if !is_root() {
+        eprintln!("NOT CHECKED: PostgreSQL runs as another user where Egret is root");
+        return;
+    }
+    let place = Place::new("data-dir-closed");
+    let data = place.data_dir();
+    place.start(&["serve"]).stop(Signal::TERM);
+    mode(&data, 0o700);
+    let server = place.start_partly(&["serve"]);
+    let ready = place.get("/readyz");
+    let reason = format!("directory {} is closed to user", data.display());
+    assert!(
+        ready.contains(&reason) && ready.contains("chmod o+x"),
+        "{ready}"
+    );
+    server.stop(Signal::TERM);
+    assert_eq!(fs::metadata(&data).unwrap().mode() & 0o7777, 0o700);
+    mode(&data, 0o711);
+    place.start(&["serve"]).stop(Signal::TERM);
+}
+
+#[test]
 fn programs_that_others_can_change_are_not_run() {
     let mut place = Place::new("foreign-bin");
     let bin = place.directory.join("bin");
