@@ -15,6 +15,7 @@ use egret_base::{Coded, condition};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::feed::ORIGIN_WINDOW_MS;
+use super::in_flight::InFlightPermit;
 use super::produce::{Enqueues, KIND_CHAIN, KIND_ORIGIN, NewTask, check_batch, key_hash, lay_out};
 use super::share::TaskLoad;
 use super::sink::{Enqueued, ProduceSink};
@@ -90,6 +91,19 @@ impl Queues {
         &self,
         tasks: &[ChainTask<'_>],
     ) -> Result<Vec<Enqueued>, ChainRefusal> {
+        self.enqueue_chain_within(tasks, &Arc::default()).await
+    }
+
+    /// Makes every task of a chain, or none, and holds its room in flight until all of them are answered,
+    /// whether or not the caller waits for it.
+    ///
+    /// # Errors
+    /// As for [`Queues::enqueue_chain`].
+    pub async fn enqueue_chain_within(
+        &self,
+        tasks: &[ChainTask<'_>],
+        in_flight: &Arc<InFlightPermit>,
+    ) -> Result<Vec<Enqueued>, ChainRefusal> {
         let laid_out = self.lay_out_chain(tasks)?;
         let mut partitions = Vec::with_capacity(laid_out.items.len());
         for item in &laid_out.items {
@@ -101,8 +115,8 @@ impl Queues {
             .all(|partition| *partition == partitions[0]);
         let outcomes = match partitions.first() {
             None => return Ok(Vec::new()),
-            Some(first) if one => self.commit_chain(*first, laid_out).await?,
-            Some(_) => self.promise_chain(laid_out).await?,
+            Some(first) if one => self.commit_chain(*first, laid_out, in_flight).await?,
+            Some(_) => self.promise_chain(laid_out, in_flight).await?,
         };
         let mut placed: Vec<(u64, Enqueued)> = order.into_iter().zip(outcomes).collect();
         placed.sort_unstable_by_key(|(place, _)| *place);
@@ -150,24 +164,29 @@ impl Queues {
         &self,
         partition: usize,
         laid_out: LaidOut,
+        in_flight: &Arc<InFlightPermit>,
     ) -> Result<Vec<Enqueued>, QueueError> {
-        let grouping = Grouping::Chain(laid_out.links);
-        let batch = (laid_out.items, laid_out.bytes);
-        let outcomes = self
-            .inner
-            .enqueue_batch(partition, laid_out.tenant, grouping, batch);
-        outcomes
-            .await
-            .into_iter()
-            .map(|(_, outcome)| outcome)
-            .collect()
+        let part = ChainPart {
+            tenant: laid_out.tenant,
+            grouping: Grouping::Chain(laid_out.links),
+            items: laid_out.items,
+            bytes: laid_out.bytes,
+            in_flight: in_flight.clone(),
+        };
+        let outcomes = self.inner.enqueue_batch(partition, part).await;
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     /// Writes the chain down and makes its tasks. No queue changes meanwhile, so that none of them is
     /// refused after it was promised.
-    async fn promise_chain(&self, laid_out: LaidOut) -> Result<Vec<Enqueued>, QueueError> {
-        let inner = self.inner.clone();
+    async fn promise_chain(
+        &self,
+        laid_out: LaidOut,
+        in_flight: &Arc<InFlightPermit>,
+    ) -> Result<Vec<Enqueued>, QueueError> {
+        let (inner, in_flight) = (self.inner.clone(), in_flight.clone());
         unbroken(async move {
+            let _in_flight = in_flight;
             let _one_at_a_time = inner.making.clone().lock_owned().await;
             inner.check_promise(&laid_out).await?;
             let mut random = [0; 8];
@@ -324,41 +343,51 @@ fn members_of(laid_out: &LaidOut, number: u64) -> Vec<Member> {
 
 type Outcome = (u64, Result<Enqueued, QueueError>);
 
+/// What of a chain one partition makes at once.
+struct ChainPart {
+    tenant: u32,
+    grouping: Grouping,
+    items: Vec<Item>,
+    bytes: Vec<u8>,
+    /// Held until the partition has answered.
+    in_flight: Arc<InFlightPermit>,
+}
+
 /// Sends every outcome on; the channel is as long as its batch.
-struct Outcomes(UnboundedSender<Outcome>);
+struct Outcomes {
+    caller: UnboundedSender<Outcome>,
+    _in_flight: Arc<InFlightPermit>,
+}
 
 impl ProduceSink for Outcomes {
     fn outcomes(&self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             // The caller may have gone away.
-            let _ = self.0.send(outcome.clone());
+            let _ = self.caller.send(outcome.clone());
         }
     }
 }
 
 impl Inner {
     /// Hands a batch to a partition. The outcomes are in the order of the items.
-    async fn enqueue_batch(
-        &self,
-        partition: usize,
-        tenant: u32,
-        grouping: Grouping,
-        (items, bytes): (Vec<Item>, Vec<u8>),
-    ) -> Vec<Outcome> {
-        let numbers: Vec<u64> = items.iter().map(|item| item.number).collect();
+    async fn enqueue_batch(&self, partition: usize, part: ChainPart) -> Vec<Outcome> {
+        let numbers: Vec<u64> = part.items.iter().map(|item| item.number).collect();
         let refuse = |error: &QueueError| {
             let numbers = numbers.iter();
             numbers
                 .map(|number| (*number, Err(error.clone())))
                 .collect()
         };
-        let (tell, mut told) = unbounded_channel();
+        let (caller, mut told) = unbounded_channel();
         let batch = EnqueueBatch {
-            tenant,
-            grouping,
-            items,
-            bytes: Arc::new(bytes),
-            sink: Arc::new(Outcomes(tell)),
+            tenant: part.tenant,
+            grouping: part.grouping,
+            items: part.items,
+            bytes: Arc::new(part.bytes),
+            sink: Arc::new(Outcomes {
+                caller,
+                _in_flight: part.in_flight,
+            }),
         };
         if let Err(error) = self.submit(partition, Submission::Enqueue(batch)) {
             return refuse(&error);
@@ -424,9 +453,15 @@ impl Inner {
     async fn make_promised(&self, tenant: u32, task: &Enqueue<'_>) -> Result<Enqueued, QueueError> {
         let partition = self.partition_of(task.shard)?;
         loop {
-            let batch = Item::of(task);
-            let grouping = Grouping::Promised;
-            let outcomes = self.enqueue_batch(partition, tenant, grouping, batch).await;
+            let (items, bytes) = Item::of(task);
+            let part = ChainPart {
+                tenant,
+                grouping: Grouping::Promised,
+                items,
+                bytes,
+                in_flight: Arc::default(),
+            };
+            let outcomes = self.enqueue_batch(partition, part).await;
             let outcome = outcomes.into_iter().next().map(|(_, outcome)| outcome);
             match outcome.unwrap_or(Err(QueueError::Stopping)) {
                 Err(error @ (QueueError::DiskFull { .. } | QueueError::Limit(_))) => {

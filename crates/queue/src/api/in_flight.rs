@@ -4,6 +4,11 @@
 //! wait in the order in which they came. What a call needs of the processor and of the logs is used before it
 //! is answered, so one tenant takes no more of either than this number allows, however many calls it makes.
 //! A tenant that is alone at work has no bound here.
+//!
+//! Reports have a room of their own: a worker whose report waited behind new tasks would lose its leases.
+//!
+//! Whatever waits here must be polled until it has its permit, as everything behind it waits as well. The body
+//! of a response is not polled while its client takes nothing, so a stream waits in a task of its own.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -80,7 +85,8 @@ impl InFlight {
             Arc::new(TenantInFlight {
                 tenant,
                 activity: self.activity.clone(),
-                room: Arc::new(Semaphore::new(CONTESTED_ITEMS_MAX as usize)),
+                tasks: Arc::new(Semaphore::new(CONTESTED_ITEMS_MAX as usize)),
+                reports: Arc::new(Semaphore::new(CONTESTED_ITEMS_MAX as usize)),
             })
         });
         in_flight.clone()
@@ -94,30 +100,61 @@ impl Queues {
     }
 }
 
+/// What is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InFlightKind {
+    /// New tasks.
+    Tasks,
+    /// What workers report on the tasks that they hold.
+    Reports,
+}
+
 /// The items in flight of one tenant.
 pub struct TenantInFlight {
     tenant: u32,
     activity: Arc<Activity>,
-    /// How many more it may have while others are at work.
-    room: Arc<Semaphore>,
+    /// How many more new tasks it may have while others are at work.
+    tasks: Arc<Semaphore>,
+    /// How many more reports it may have while others are at work.
+    reports: Arc<Semaphore>,
 }
 
 impl TenantInFlight {
-    /// Notes a call of this tenant. Returns whether it must [`enter`](Self::enter), as other tenants are at work.
-    pub fn is_bounded(&self) -> bool {
-        self.activity.note(self.tenant)
+    fn room(&self, kind: InFlightKind) -> &Arc<Semaphore> {
+        match kind {
+            InFlightKind::Tasks => &self.tasks,
+            InFlightKind::Reports => &self.reports,
+        }
+    }
+
+    /// Notes a call of this tenant. Returns how many permits it needs: none while no other tenant is
+    /// at work.
+    fn permits_for(&self, items: usize) -> u32 {
+        if !self.activity.note(self.tenant) {
+            return 0;
+        }
+        u32::try_from(items).map_or(CONTESTED_ITEMS_MAX, |items| items.min(CONTESTED_ITEMS_MAX))
     }
 
     /// Waits until a call with so many items may go on, which is at once where no other tenant is at work.
-    pub async fn enter(&self, items: usize) -> InFlightPermit {
-        if !self.is_bounded() || items == 0 {
+    pub async fn enter(&self, kind: InFlightKind, items: usize) -> InFlightPermit {
+        let permits = self.permits_for(items);
+        if permits == 0 {
             return InFlightPermit(None);
         }
-        let items = u32::try_from(items)
-            .map_or(CONTESTED_ITEMS_MAX, |items| items.min(CONTESTED_ITEMS_MAX));
-        let permit = self.room.clone().acquire_many_owned(items).await;
+        let permit = self.room(kind).clone().acquire_many_owned(permits).await;
         // The semaphore is never closed.
         InFlightPermit(permit.ok())
+    }
+
+    /// The permit of a call with so many items, unless it must [`enter`](Self::enter) and wait.
+    pub fn try_enter(&self, kind: InFlightKind, items: usize) -> Option<InFlightPermit> {
+        let permits = self.permits_for(items);
+        if permits == 0 {
+            return Some(InFlightPermit(None));
+        }
+        let permit = self.room(kind).clone().try_acquire_many_owned(permits);
+        permit.ok().map(|permit| InFlightPermit(Some(permit)))
     }
 }
 
@@ -133,9 +170,9 @@ pub struct StreamInFlight {
 
 impl StreamInFlight {
     /// Nothing yet.
-    pub fn new(tenant: &TenantInFlight) -> Self {
+    pub fn new(tenant: &TenantInFlight, kind: InFlightKind) -> Self {
         Self {
-            room: tenant.room.clone(),
+            room: tenant.room(kind).clone(),
             taken: AtomicUsize::new(0),
         }
     }

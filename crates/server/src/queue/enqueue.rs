@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use egret_queue::model::TaskId;
 use egret_queue::{
-    ChainTask, Enqueued, Enqueues, NewTask, ProduceSink, QueueError, QueueHandle, Queues,
-    check_batch,
+    ChainTask, Enqueued, Enqueues, InFlightKind, InFlightPermit, NewTask, ProduceSink, QueueError,
+    QueueHandle, Queues, check_batch,
 };
 
 use futures_util::future::join_all;
@@ -64,7 +64,9 @@ pub(crate) async fn enqueue(
 ) -> Result<Vec<Produced>, Problem> {
     check_batch(wanted.len())?;
     let tenant = caller.tenant();
-    let _in_flight = queues.in_flight(tenant).enter(wanted.len()).await;
+    let in_flight = queues.in_flight(tenant);
+    let in_flight = in_flight.enter(InFlightKind::Tasks, wanted.len()).await;
+    let in_flight = Arc::new(in_flight);
     // Nothing is enqueued of a call that names a queue of which the caller must not know.
     for task in wanted.iter().flatten() {
         rights::require(caller, task.queue, rights::PRODUCE)?;
@@ -86,11 +88,11 @@ pub(crate) async fn enqueue(
         .filter(|group| group.len() == 1)
         .map(|group| group[0])
         .collect();
-    for (place, outcome) in enqueue_separately(queues, &members, &alone).await? {
+    for (place, outcome) in enqueue_separately(queues, &members, &alone, &in_flight).await? {
         outcomes[place] = Some(outcome);
     }
     let together = groups.iter().filter(|group| group.len() > 1);
-    let together = together.map(|group| enqueue_together(queues, &members, group));
+    let together = together.map(|group| enqueue_together(queues, &members, group, &in_flight));
     for (place, outcome) in join_all(together).await.into_iter().flatten() {
         outcomes[place] = Some(outcome);
     }
@@ -164,8 +166,9 @@ async fn enqueue_separately(
     queues: &Queues,
     members: &[Result<Member<'_>, QueueError>],
     places: &[usize],
+    in_flight: &Arc<InFlightPermit>,
 ) -> Result<Vec<(usize, Produced)>, QueueError> {
-    let gathered = Gathered::<Produced>::new(places.len());
+    let gathered = Gathered::<Produced>::new(places.len(), in_flight.clone());
     submit(queues, members, places, &gathered).await?;
     let outcomes = gathered.all().await;
     Ok(places.iter().copied().zip(outcomes).collect())
@@ -206,6 +209,7 @@ async fn enqueue_together(
     queues: &Queues,
     members: &[Result<Member<'_>, QueueError>],
     group: &[usize],
+    in_flight: &Arc<InFlightPermit>,
 ) -> Vec<(usize, Produced)> {
     let mut tasks = Vec::with_capacity(group.len());
     for place in group {
@@ -224,7 +228,7 @@ async fn enqueue_together(
         }
     }
     let places = group.iter().copied();
-    match queues.enqueue_chain(&tasks).await {
+    match queues.enqueue_chain_within(&tasks, in_flight).await {
         Ok(made) => places.zip(made.into_iter().map(Ok)).collect(),
         Err(mut refusal) => {
             refusal.task = refusal.task.map(|task| group[task]);

@@ -2,13 +2,16 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use egret_queue::{Enqueued, ProduceSink, QueueError, ReportSink};
+use egret_queue::{Enqueued, InFlightPermit, ProduceSink, QueueError, ReportSink};
 use tokio::sync::Notify;
 
 /// Outcomes by the places of their items.
 pub(super) struct Gathered<T> {
     known: Mutex<Known<T>>,
     all: Notify,
+    /// Partitions have the outcomes' place until everything is answered, and with it the room that the items
+    /// take, whether or not the caller is still there.
+    _in_flight: Arc<InFlightPermit>,
 }
 
 struct Known<T> {
@@ -18,13 +21,14 @@ struct Known<T> {
 
 impl<T: Clone> Gathered<T> {
     /// For `count` items.
-    pub fn new(count: usize) -> Arc<Self> {
+    pub fn new(count: usize, in_flight: Arc<InFlightPermit>) -> Arc<Self> {
         Arc::new(Self {
             known: Mutex::new(Known {
                 outcomes: vec![None; count],
                 left: count,
             }),
             all: Notify::new(),
+            _in_flight: in_flight,
         })
     }
 

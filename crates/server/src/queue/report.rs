@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use egret_queue::model::Lease;
-use egret_queue::{Format, Manifest, QueueError, Queues, ReportSink, Reports, Said, check_batch};
+use egret_queue::{
+    Format, InFlightKind, Manifest, QueueError, Queues, ReportSink, Reports, Said, check_batch,
+};
 
 use super::gather::Gathered;
 use super::rights;
@@ -53,8 +55,8 @@ pub(crate) async fn report<'a>(
 ) -> Result<Vec<Result<(), QueueError>>, QueueError> {
     check_batch(said.len())?;
     let in_flight = queues.in_flight(caller.tenant());
-    let _in_flight = in_flight.enter(said.len()).await;
-    let gathered = Gathered::<Result<(), QueueError>>::new(said.len());
+    let in_flight = in_flight.enter(InFlightKind::Reports, said.len()).await;
+    let gathered = Gathered::<Result<(), QueueError>>::new(said.len(), Arc::new(in_flight));
     submit(queues, caller, said, &gathered)?;
     Ok(gathered.all().await)
 }

@@ -22,7 +22,7 @@ fn poll<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Poll<T> {
 
 /// A permit, where there is one at once.
 fn enter(tenant: &TenantInFlight, items: usize) -> Option<InFlightPermit> {
-    match poll(&mut pin!(tenant.enter(items))) {
+    match poll(&mut pin!(tenant.enter(InFlightKind::Tasks, items))) {
         Poll::Ready(permit) => Some(permit),
         Poll::Pending => None,
     }
@@ -45,7 +45,9 @@ fn beside_another_tenant_no_more_than_a_bounded_number_of_items_is_in_flight() {
     assert!(one.is_some());
     let mut permits = Vec::new();
     // Many calls at once: those that are let in hold no more than the bound together.
-    let mut calls: Vec<_> = (0..100).map(|_| Box::pin(flooding.enter(300))).collect();
+    let mut calls: Vec<_> = (0..100)
+        .map(|_| Box::pin(flooding.enter(InFlightKind::Tasks, 300)))
+        .collect();
     loop {
         let ready = calls.extract_if(.., |call| match poll(call) {
             Poll::Ready(permit) => {
@@ -76,7 +78,7 @@ fn a_large_call_has_its_turn_before_smaller_ones_that_came_later() {
     let (flooding, other) = (in_flight.of(FLOODING), in_flight.of(OTHER));
     drop((enter(&other, 1), enter(&flooding, 1)));
     let first = enter(&flooding, 100);
-    let mut large = Box::pin(flooding.enter(1_000));
+    let mut large = Box::pin(flooding.enter(InFlightKind::Tasks, 1_000));
     assert!(poll(&mut large).is_pending());
     assert!(
         enter(&flooding, 1).is_none(),
@@ -87,11 +89,27 @@ fn a_large_call_has_its_turn_before_smaller_ones_that_came_later() {
 }
 
 #[test]
+fn reports_do_not_wait_behind_new_tasks() {
+    let (_, in_flight) = in_flight();
+    let (flooding, other) = (in_flight.of(FLOODING), in_flight.of(OTHER));
+    drop((enter(&other, 1), enter(&flooding, 1)));
+    let tasks = enter(&flooding, 1_000);
+    assert!(tasks.is_some());
+    let mut waiting = Box::pin(flooding.enter(InFlightKind::Tasks, 1_000));
+    assert!(poll(&mut waiting).is_pending());
+    assert!(flooding.try_enter(InFlightKind::Tasks, 1).is_none());
+    let reports = flooding.try_enter(InFlightKind::Reports, 1_000);
+    assert!(reports.is_some());
+    let more = flooding.try_enter(InFlightKind::Reports, 1_000);
+    assert!(more.is_none(), "reports are bounded as well");
+}
+
+#[test]
 fn a_stream_gives_back_what_is_answered_and_the_rest_at_its_end() {
     let (_, in_flight) = in_flight();
     let (flooding, other) = (in_flight.of(FLOODING), in_flight.of(OTHER));
     drop((enter(&other, 1), enter(&flooding, 1)));
-    let stream = StreamInFlight::new(&flooding);
+    let stream = StreamInFlight::new(&flooding, InFlightKind::Tasks);
     stream.hold(enter(&flooding, 1_000).unwrap());
     assert!(enter(&flooding, 500).is_none());
     stream.give_back(500);
@@ -99,7 +117,7 @@ fn a_stream_gives_back_what_is_answered_and_the_rest_at_its_end() {
     assert!(enter(&flooding, 600).is_none());
     drop(stream);
     assert_eq!(
-        flooding.room.available_permits(),
+        flooding.tasks.available_permits(),
         CONTESTED_ITEMS_MAX as usize
     );
 }

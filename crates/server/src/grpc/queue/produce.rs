@@ -9,11 +9,12 @@ use egret_base::lifecycle::BoxFuture;
 use egret_proto::Encoded;
 use egret_proto::queue::v1;
 use egret_queue::{
-    Enqueued, Enqueues, InFlightPermit, ProduceSink, QueueError, QueueHandle, Queues,
-    StreamInFlight, TenantInFlight, check_batch,
+    Enqueued, Enqueues, InFlightKind, ProduceSink, QueueError, QueueHandle, Queues, StreamInFlight,
+    TenantInFlight, check_batch,
 };
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Status, Streaming};
 
 use super::outlet::{Outlet, Stopping};
@@ -27,7 +28,7 @@ use crate::tokens::Reach;
 const UNANSWERED_MAX: usize = 16_384;
 
 /// Tasks that are read from a stream at a stretch, before other calls have a chance to go on.
-const STRETCH_TASKS: u64 = 512;
+const STRETCH_TASKS: usize = 512;
 
 struct Sink {
     outlet: Outlet,
@@ -45,35 +46,50 @@ impl ProduceSink for Sink {
     }
 }
 
-/// What had to be done before a message could be enqueued.
-#[derive(Default)]
-struct Prepared {
-    /// Queues that could not be made, by name.
-    unmade: HashMap<String, QueueError>,
-    /// Why the whole message is refused.
-    refusal: Option<QueueError>,
-    /// Room for its tasks.
-    permit: InFlightPermit,
+/// What enqueues the messages of a stream, one after the other.
+struct Intake {
+    queues: Queues,
+    caller: Caller,
+    in_flight: Arc<TenantInFlight>,
+    sink: Arc<Sink>,
+    next_number: u64,
+    /// The queue of the message before.
+    queue: Option<Arc<QueueHandle>>,
+}
+
+/// What must be done before a message can be enqueued.
+struct Precondition {
+    /// Queues that must be made first.
+    unknown: BTreeSet<String>,
+    /// Tasks that its tasks wait for and that must be looked up.
+    after: Vec<String>,
+}
+
+/// A message that is enqueued in a task of its own: it goes on although nobody polls the stream, as when its
+/// client takes no answers, so that nothing waits behind it.
+type Detached = AbortOnDropHandle<Result<Intake, QueueError>>;
+
+/// Whether messages can be enqueued.
+enum Turn {
+    /// At once.
+    Free(Intake),
+    /// Once the message before is enqueued: its queues must be made first, or the tasks looked up that its tasks
+    /// wait for, or it comes after others of its tenant.
+    Busy(Detached),
+    /// No more, as the stream has ended.
+    Over,
 }
 
 /// A conversation with a producer: reads what it sends while there is room, and sends what there is.
 pub(super) struct Produce {
-    queues: Queues,
-    caller: Caller,
     /// The queues in which the caller may enqueue.
     reach: Reach,
     inbound: Option<Streaming<v1::ProduceRequest>>,
-    in_flight: Arc<TenantInFlight>,
     sink: Arc<Sink>,
     stopping: Stopping,
-    next_number: u64,
-    /// The queue of the message before.
-    queue: Option<Arc<QueueHandle>>,
     /// Other calls go on first.
     pause: Option<BoxFuture<'static, ()>>,
-    /// A message whose queues must be made first, or the tasks looked up that its tasks wait for, or that comes
-    /// after others of its tenant.
-    held: Option<(v1::ProduceRequest, BoxFuture<'static, Prepared>)>,
+    turn: Turn,
 }
 
 impl Produce {
@@ -84,28 +100,30 @@ impl Produce {
         stopping: CancellationToken,
     ) -> Self {
         let in_flight = queues.in_flight(caller.tenant());
-        let sink = Sink {
+        let sink = Arc::new(Sink {
             outlet: Outlet::default(),
-            in_flight: StreamInFlight::new(&in_flight),
-        };
+            in_flight: StreamInFlight::new(&in_flight, InFlightKind::Tasks),
+        });
         Self {
-            queues,
             reach: rights::reach(&caller, rights::PRODUCE),
-            caller,
             inbound: Some(inbound),
-            in_flight,
-            sink: Arc::new(sink),
+            sink: sink.clone(),
             pause: None,
             stopping: Stopping::new(stopping),
-            next_number: 0,
-            queue: None,
-            held: None,
+            turn: Turn::Free(Intake {
+                queues,
+                caller,
+                in_flight,
+                sink,
+                next_number: 0,
+                queue: None,
+            }),
         }
     }
 
     /// Reads until nothing has come, or enough waits, or others are to go on.
     fn read(&mut self, context: &mut Context<'_>) {
-        let begin = self.next_number;
+        let mut stretch = 0;
         while self.sink.outlet.may_ask(UNANSWERED_MAX) {
             if let Some(pause) = &mut self.pause {
                 if pause.as_mut().poll(context).is_pending() {
@@ -113,21 +131,17 @@ impl Produce {
                 }
                 self.pause = None;
             }
-            if let Some((_, making)) = &mut self.held {
-                let Poll::Ready(prepared) = making.as_mut().poll(context) else {
+            if let Turn::Busy(detached) = &mut self.turn {
+                let Poll::Ready(done) = Pin::new(detached).poll(context) else {
                     return;
                 };
-                let (message, _) = self.held.take().expect("it was just polled");
-                if let Some(refusal) = &prepared.refusal {
-                    self.inbound = None;
-                    self.sink.outlet.end(crate::problem::grpc_status(refusal));
-                    return;
+                match done.unwrap_or(Err(QueueError::Stopping)) {
+                    Ok(intake) => self.turn = Turn::Free(intake),
+                    Err(refusal) => return self.end(crate::problem::grpc_status(&refusal)),
                 }
-                self.sink.in_flight.hold(prepared.permit);
-                self.enqueue(&message, &prepared.unmade);
-                continue;
             }
-            if self.next_number - begin >= STRETCH_TASKS {
+            if stretch >= STRETCH_TASKS {
+                stretch = 0;
                 self.pause = Some(Box::pin(tokio::task::yield_now()));
                 continue;
             }
@@ -136,26 +150,57 @@ impl Produce {
             };
             match Pin::new(inbound).poll_next(context) {
                 Poll::Pending => return,
-                Poll::Ready(Some(Ok(message))) => self.take(message),
-                Poll::Ready(Some(Err(status))) => {
-                    self.inbound = None;
-                    self.sink.outlet.end(unread::told(status));
+                Poll::Ready(Some(Ok(message))) => {
+                    stretch += message.tasks.len();
+                    self.take(message);
                 }
+                Poll::Ready(Some(Err(status))) => self.end(unread::told(status)),
                 Poll::Ready(None) => self.inbound = None,
             }
         }
     }
 
+    /// Reads no more, and says why once everything before is answered.
+    fn end(&mut self, status: Status) {
+        self.inbound = None;
+        self.turn = Turn::Over;
+        self.sink.outlet.end(status);
+    }
+
     fn take(&mut self, message: v1::ProduceRequest) {
         if let Err(error) = check_batch(message.tasks.len()) {
-            self.inbound = None;
-            self.sink.outlet.end(crate::problem::grpc_status(&error));
+            return self.end(crate::problem::grpc_status(&error));
+        }
+        let Turn::Free(mut intake) = std::mem::replace(&mut self.turn, Turn::Over) else {
             return;
+        };
+        if let Err(status) = intake.check_rights(&self.reach, &message) {
+            return self.end(status);
         }
-        if let Err(status) = self.check_rights(&message) {
-            self.inbound = None;
-            return self.sink.outlet.end(status);
-        }
+        let first = intake.precondition(&self.reach, &message);
+        let permit = if first.unknown.is_empty() && first.after.is_empty() {
+            let tasks = message.tasks.len();
+            intake.in_flight.try_enter(InFlightKind::Tasks, tasks)
+        } else {
+            None
+        };
+        self.turn = match permit {
+            Some(permit) => {
+                self.sink.in_flight.hold(permit);
+                intake.enqueue(&message, &HashMap::new());
+                Turn::Free(intake)
+            }
+            None => {
+                let detached = tokio::spawn(intake.enqueue_after(first, message));
+                Turn::Busy(AbortOnDropHandle::new(detached))
+            }
+        };
+    }
+}
+
+impl Intake {
+    /// What must be done before a message can be enqueued.
+    fn precondition(&self, reach: &Reach, message: &v1::ProduceRequest) -> Precondition {
         let names = message.tasks.iter().map(|task| &task.queue);
         let names = std::iter::once(&message.queue).chain(names);
         let may_make = self.queues.config().create_on_demand;
@@ -165,35 +210,42 @@ impl Produce {
         } else {
             BTreeSet::new()
         };
-        let after: Vec<String> = if self.reach == Reach::All {
+        let after: Vec<String> = if *reach == Reach::All {
             Vec::new()
         } else {
             let ids = message.tasks.iter().flat_map(|task| &task.after);
             ids.cloned().collect()
         };
-        if unknown.is_empty() && after.is_empty() && !self.in_flight.is_bounded() {
-            return self.enqueue(&message, &HashMap::new());
-        }
-        let (in_flight, tasks) = (self.in_flight.clone(), message.tasks.len());
-        let (queues, caller) = (self.queues.clone(), self.caller.clone());
-        let preparing = Box::pin(async move {
-            let mut prepared = Prepared::default();
-            let after = after.iter().map(String::as_str);
-            prepared.refusal = rights::require_after(&queues, &caller, after).await.err();
-            for name in unknown {
-                if let Err(error) = queues.queue(caller.tenant(), &name).await {
-                    prepared.unmade.insert(name, error);
-                }
+        Precondition { unknown, after }
+    }
+
+    /// Does what must be done first, waits for room, and enqueues a message.
+    ///
+    /// # Errors
+    /// Why the whole message is refused.
+    async fn enqueue_after(
+        mut self,
+        first: Precondition,
+        message: v1::ProduceRequest,
+    ) -> Result<Self, QueueError> {
+        let after = first.after.iter().map(String::as_str);
+        rights::require_after(&self.queues, &self.caller, after).await?;
+        let mut unmade = HashMap::new();
+        for name in first.unknown {
+            if let Err(error) = self.queues.queue(self.caller.tenant(), &name).await {
+                unmade.insert(name, error);
             }
-            prepared.permit = in_flight.enter(tasks).await;
-            prepared
-        });
-        self.held = Some((message, preparing));
+        }
+        let tasks = message.tasks.len();
+        let permit = self.in_flight.enter(InFlightKind::Tasks, tasks).await;
+        self.sink.in_flight.hold(permit);
+        self.enqueue(&message, &unmade);
+        Ok(self)
     }
 
     /// Refuses the stream of a producer that names a queue which its token does not cover.
-    fn check_rights(&self, message: &v1::ProduceRequest) -> Result<(), Status> {
-        if self.reach == Reach::All {
+    fn check_rights(&self, reach: &Reach, message: &v1::ProduceRequest) -> Result<(), Status> {
+        if *reach == Reach::All {
             return Ok(());
         }
         for task in &message.tasks {
@@ -288,7 +340,7 @@ impl Stream for Produce {
             self.inbound = None;
         }
         self.read(context);
-        let asks_more = self.inbound.is_some() || self.held.is_some();
+        let asks_more = self.inbound.is_some() || matches!(self.turn, Turn::Busy(_));
         let next = {
             let farewell = || self.stopping.farewell();
             self.sink.outlet.poll_next(context, asks_more, farewell)

@@ -9,10 +9,12 @@ use egret_proto::Encoded;
 use egret_proto::queue::v1;
 use egret_queue::model::{AttemptEnd, Lease, TaskId};
 use egret_queue::{
-    Assigned, QueueError, Queues, ReportSink, Reports, WorkSink, WorkSpec, Worker, check_batch,
+    Assigned, InFlightKind, QueueError, Queues, ReportSink, Reports, StreamInFlight, WorkSink,
+    WorkSpec, Worker, check_batch,
 };
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Status, Streaming};
 
 use super::outlet::{Outlet, Stopping};
@@ -25,11 +27,15 @@ use crate::queue::{self, invalid, rights};
 /// Reports of one stream that may wait for their outcome; more are not read before.
 const UNANSWERED_MAX: usize = 16_384;
 
-struct Sink(Outlet);
+struct Sink {
+    outlet: Outlet,
+    in_flight: StreamInFlight,
+}
 
 impl ReportSink for Sink {
     fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
-        self.0.put(outcomes.len(), |page| {
+        self.in_flight.give_back(outcomes.len());
+        self.outlet.put(outcomes.len(), |page| {
             for (number, outcome) in outcomes {
                 match outcome {
                     Ok(()) => page.accept(*number),
@@ -42,7 +48,7 @@ impl ReportSink for Sink {
 
 impl WorkSink for Sink {
     fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
-        self.0.put(0, |page| {
+        self.outlet.put(0, |page| {
             for task in tasks {
                 encode::assignment(page.message(), &task);
             }
@@ -50,16 +56,16 @@ impl WorkSink for Sink {
     }
 
     fn lost(&self, id: TaskId, lease: Lease, end: AttemptEnd) {
-        self.0
+        self.outlet
             .put(0, |page| encode::lost(page.message(), id, lease, end));
     }
 
     fn ended(&self, error: QueueError) {
-        self.0.end(grpc_status(&error));
+        self.outlet.end(grpc_status(&error));
     }
 
     fn is_full(&self) -> bool {
-        self.0.is_full()
+        self.outlet.is_full()
     }
 }
 
@@ -74,6 +80,21 @@ pub(super) struct Work {
     stopping: Stopping,
     next_number: u64,
     place: Place,
+    held: Option<Held>,
+}
+
+/// A message whose reports wait behind others of their tenant, in a task of its own: it goes on although nobody
+/// polls the stream, as when its client takes no answers, so that nothing waits behind it.
+struct Held {
+    submitting: AbortOnDropHandle<()>,
+    /// What the message says beside its reports.
+    rest: Rest,
+}
+
+/// What a message says beside its reports, and that comes after them.
+struct Rest {
+    drain: bool,
+    credits: u32,
 }
 
 /// How far the conversation is.
@@ -93,24 +114,38 @@ impl Work {
         inbound: Streaming<v1::WorkRequest>,
         stopping: CancellationToken,
     ) -> Self {
+        let in_flight = queues.in_flight(caller.tenant());
+        let sink = Sink {
+            outlet: Outlet::default(),
+            in_flight: StreamInFlight::new(&in_flight, InFlightKind::Reports),
+        };
         Self {
             queues,
             caller,
             inbound: Some(inbound),
-            sink: Arc::new(Sink(Outlet::default())),
+            sink: Arc::new(sink),
             stopping: Stopping::new(stopping),
             next_number: 0,
             place: Place::Silent,
+            held: None,
         }
     }
 
     fn read(&mut self, context: &mut Context<'_>) {
-        while self.sink.0.may_ask(UNANSWERED_MAX) {
+        while self.sink.outlet.may_ask(UNANSWERED_MAX) {
             if let Place::Coming(taking, ..) = &mut self.place {
                 match taking.as_mut().poll(context) {
                     Poll::Pending => return,
                     Poll::Ready(taken) => self.begin(taken),
                 }
+                continue;
+            }
+            if let Some(held) = &mut self.held {
+                if Pin::new(&mut held.submitting).poll(context).is_pending() {
+                    return;
+                }
+                let held = self.held.take().expect("it was just polled");
+                self.go_on(&held.rest);
                 continue;
             }
             let Some(inbound) = &mut self.inbound else {
@@ -131,16 +166,16 @@ impl Work {
     /// The client has closed its side: the end comes after what was handed out before.
     fn leave(&mut self) {
         if let Place::There(worker, _) = &self.place {
-            self.sink.0.expect(1);
+            self.sink.outlet.expect(1);
             let sink = self.sink.clone();
-            worker.drain(move || sink.0.put(1, |_| {}));
+            worker.drain(move || sink.outlet.put(1, |_| {}));
         }
     }
 
     fn break_off(&mut self, status: Status) {
         self.inbound = None;
         self.place = Place::Silent;
-        self.sink.0.end(status);
+        self.sink.outlet.end(status);
     }
 
     fn take(&mut self, mut message: v1::WorkRequest) {
@@ -163,7 +198,7 @@ impl Work {
                     Box::pin(async move { queues.worker(caller.tenant(), &spec, sink).await });
                 self.place = Place::Coming(taking, hello.lease_ms, message);
             }
-            (Place::There(..), None) => self.work(&message),
+            (Place::There(..), None) => self.work(message),
             (Place::Silent, None) => self.refuse("the first message of a stream must carry it"),
             (_, Some(_)) => self.refuse("only the first message of a stream may carry it"),
             (Place::Coming(..), None) => unreachable!("nothing is read meanwhile"),
@@ -182,44 +217,106 @@ impl Work {
         match taken {
             Ok((worker, lease_ms)) => {
                 self.sink
-                    .0
+                    .outlet
                     .put(0, |page| encode::welcome(page.message(), lease_ms));
                 self.place = Place::There(worker, asked_ms);
-                self.work(&message);
+                self.work(message);
             }
             Err(error) => self.break_off(grpc_status(&error)),
         }
     }
 
-    fn work(&mut self, message: &v1::WorkRequest) {
-        let Place::There(worker, lease_ms) = &self.place else {
+    fn work(&mut self, message: v1::WorkRequest) {
+        let Place::There(_, lease_ms) = &self.place else {
             return;
         };
         if let Err(error) = check_batch(message.reports.len()) {
             return self.break_off(grpc_status(&error));
         }
-        if !message.reports.is_empty() {
-            self.sink.0.expect(message.reports.len());
-            let first = self.next_number;
-            self.next_number += message.reports.len() as u64;
-            let reports = Reports::new(&self.queues, self.caller.tenant());
-            let reports = reports.map(|reports| reports.within(rights::work_filter(&self.caller)));
-            report(reports, &self.sink, *lease_ms, first, &message.reports);
-            for (number, one) in (first..).zip(&message.reports) {
-                if !convert::attachments(one).is_empty() {
-                    let (queues, caller) = (self.queues.clone(), self.caller.clone());
-                    let sink = self.sink.clone();
-                    let done = complete_attached(queues, caller, sink, number, one.clone());
-                    tokio::spawn(done);
-                }
-            }
+        let rest = Rest {
+            drain: message.drain,
+            credits: message.credits,
+        };
+        let count = message.reports.len();
+        if count == 0 {
+            return self.go_on(&rest);
         }
-        if message.drain {
+        self.sink.outlet.expect(count);
+        let reported = ReportMessage {
+            queues: self.queues.clone(),
+            caller: self.caller.clone(),
+            sink: self.sink.clone(),
+            lease_ms: *lease_ms,
+            first: self.next_number,
+            reports: message.reports,
+        };
+        self.next_number += count as u64;
+        let in_flight = self.queues.in_flight(self.caller.tenant());
+        if let Some(permit) = in_flight.try_enter(InFlightKind::Reports, count) {
+            self.sink.in_flight.hold(permit);
+            reported.submit();
+            return self.go_on(&rest);
+        }
+        let submitting = tokio::spawn(async move {
+            let permit = in_flight.enter(InFlightKind::Reports, count).await;
+            reported.sink.in_flight.hold(permit);
+            reported.submit();
+        });
+        self.held = Some(Held {
+            submitting: AbortOnDropHandle::new(submitting),
+            rest,
+        });
+    }
+
+    /// Does what a message says beside its reports, unless the worker leaves.
+    fn go_on(&mut self, rest: &Rest) {
+        let Place::There(worker, _) = &self.place else {
+            return;
+        };
+        if self.inbound.is_none() {
+            return;
+        }
+        if rest.drain {
             let sink = self.sink.clone();
-            worker.drain(move || sink.0.put(0, |page| encode::drained(page.message())));
+            worker.drain(move || sink.outlet.put(0, |page| encode::drained(page.message())));
         }
-        if let Err(error) = worker.add_credits(message.credits) {
+        if let Err(error) = worker.add_credits(rest.credits) {
             self.break_off(grpc_status(&error));
+        }
+    }
+}
+
+/// The reports of one message.
+struct ReportMessage {
+    queues: Queues,
+    caller: Caller,
+    sink: Arc<Sink>,
+    /// A heartbeat without a time is for so many milliseconds; zero: as its queue says.
+    lease_ms: u64,
+    /// The number of the first one.
+    first: u64,
+    reports: Vec<v1::TaskReport>,
+}
+
+impl ReportMessage {
+    /// Hands them to the partitions.
+    fn submit(&self) {
+        let reports = Reports::new(&self.queues, self.caller.tenant());
+        let reports = reports.map(|reports| reports.within(rights::work_filter(&self.caller)));
+        report(
+            reports,
+            &self.sink,
+            self.lease_ms,
+            self.first,
+            &self.reports,
+        );
+        for (number, one) in (self.first..).zip(&self.reports) {
+            if !convert::attachments(one).is_empty() {
+                let (queues, caller) = (self.queues.clone(), self.caller.clone());
+                let sink = self.sink.clone();
+                let done = complete_attached(queues, caller, sink, number, one.clone());
+                tokio::spawn(done);
+            }
         }
     }
 }
@@ -291,7 +388,7 @@ fn report(
 impl Drop for Work {
     fn drop(&mut self) {
         // Partitions know the sink for as long as its leases last.
-        self.sink.0.close();
+        self.sink.outlet.close();
     }
 }
 
@@ -306,10 +403,10 @@ impl Stream for Work {
         let asks_more = self.inbound.is_some() || matches!(self.place, Place::Coming(..));
         let next = {
             let farewell = || self.stopping.farewell();
-            self.sink.0.poll_next(context, asks_more, farewell)
+            self.sink.outlet.poll_next(context, asks_more, farewell)
         };
         if let Place::There(worker, _) = &self.place
-            && self.sink.0.is_relieved()
+            && self.sink.outlet.is_relieved()
         {
             worker.resume();
         }
