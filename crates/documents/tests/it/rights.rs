@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use egret_base::Coded;
+use egret_documents::DocumentsError;
 use egret_documents::api::{Caller, Count, Find, Following, Shape};
 use egret_documents::core::decide::Condition;
 use egret_documents::core::rights::{Reach, Rights};
+use egret_documents::model::{DocumentId, Written};
 use serde_json::{Value, json};
 
 use crate::world::{World, code, named};
@@ -142,6 +144,33 @@ const CITIES: &str = r#"{"collections": [
             "city": {"type": "string"}, "street": {"type": "string"}}, "required": ["id", "owner", "city", "street"]}}
 ]}"#;
 
+fn reach(names: &[&str]) -> Reach {
+    Reach::Of(names.iter().map(|name| named(name)).collect())
+}
+
+fn claim(owner: &str) -> Option<BTreeMap<String, BTreeSet<String>>> {
+    let owners = BTreeSet::from([owner.to_owned()]);
+    Some(BTreeMap::from([("owner".to_owned(), owners)]))
+}
+
+/// Gives a city another identity, with these rights.
+async fn rename(
+    world: &World,
+    rights: Rights,
+    (city, to): (DocumentId, &str),
+) -> Result<Written, DocumentsError> {
+    let caller = Caller {
+        rights: Arc::new(rights),
+        ..world.caller.clone()
+    };
+    let body = json!({"city": to}).to_string();
+    let place = (&named("cities"), city);
+    let documents = &world.documents;
+    documents
+        .replace(&caller, place, body.as_bytes(), Condition::Always)
+        .await
+}
+
 /// A change of identity is a write to all that follow.
 #[tokio::test]
 async fn an_identity_changes_with_the_right_to_write_all_that_follow() {
@@ -152,28 +181,12 @@ async fn an_identity_changes_with_the_right_to_write_all_that_follow() {
     let street = world.made("streets", &street).await;
     let house = json!({"id": 1, "owner": "ann", "city": "old", "street": "s"});
     let house = world.made("houses", &house).await;
-    let reach = |names: &[&str]| Reach::Of(names.iter().map(|name| named(name)).collect());
-    let claim =
-        |owner: &str| BTreeMap::from([("owner".to_owned(), BTreeSet::from([owner.to_owned()]))]);
-    let rename = async |rights: Rights, to: &str| {
-        let caller = Caller {
-            rights: Arc::new(rights),
-            ..world.caller.clone()
-        };
-        let (cities, body) = (named("cities"), json!({"city": to}).to_string());
-        let body = body.as_bytes();
-        let place = (&cities, city.id);
-        world
-            .documents
-            .replace(&caller, place, body, Condition::Always)
-            .await
-    };
     let all = ["cities", "streets", "houses"];
     let refused = [
         (vec!["cities"], vec!["cities"], None, false),
         (all.to_vec(), vec!["cities", "streets"], None, true),
         (vec!["cities"], vec!["cities", "streets"], None, false),
-        (all.to_vec(), all.to_vec(), Some(claim("bob")), true),
+        (all.to_vec(), all.to_vec(), claim("bob"), true),
     ];
     for (read, write, claims, is_named) in refused {
         let rights = Rights {
@@ -181,40 +194,29 @@ async fn an_identity_changes_with_the_right_to_write_all_that_follow() {
             write: reach(&write),
             claims,
         };
-        let error = rename(rights, "new").await.unwrap_err();
+        let error = rename(&world, rights, (city.id, "new")).await.unwrap_err();
         let told = error.to_string();
         assert_eq!(code(Err::<(), _>(error)), "access_denied", "{told}");
         assert_eq!(told.contains("houses"), is_named, "{told}");
-        let body = world.get("houses", house.id).await.unwrap();
-        assert_eq!(body["city"], "old");
-        assert_eq!(
-            world.get("streets", street.id).await.unwrap()["city"],
-            "old"
-        );
+        for (collection, id) in [("houses", house.id), ("streets", street.id)] {
+            assert_eq!(world.get(collection, id).await.unwrap()["city"], "old");
+        }
     }
-    // An identity to which nothing of others refers changes all the same.
-    let alone = world.made("cities", &json!({"city": "alone"})).await;
-    let caller = Caller {
-        rights: Arc::new(Rights {
-            read: reach(&["cities"]),
-            write: reach(&["cities"]),
-            claims: None,
-        }),
-        ..world.caller.clone()
-    };
-    let body = json!({"city": "lone"}).to_string();
-    let place = (&named("cities"), alone.id);
-    let renamed = world
-        .documents
-        .replace(&caller, place, body.as_bytes(), Condition::Always);
-    assert!(renamed.await.is_ok());
     let rights = Rights {
         read: reach(&["cities"]),
         write: reach(&all),
-        claims: Some(claim("ann")),
+        claims: claim("ann"),
     };
-    rename(rights, "new").await.unwrap();
+    rename(&world, rights, (city.id, "new")).await.unwrap();
     assert_eq!(world.get("houses", house.id).await.unwrap()["city"], "new");
+    // One to which nothing of others refers changes all the same.
+    let alone = world.made("cities", &json!({"city": "alone"})).await;
+    let rights = Rights {
+        read: reach(&["cities"]),
+        write: reach(&["cities"]),
+        claims: None,
+    };
+    rename(&world, rights, (alone.id, "lone")).await.unwrap();
     world.stop().await;
 }
 

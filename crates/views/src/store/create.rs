@@ -4,10 +4,10 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::{Built, build};
 use super::captures::{self, BRIEFLY};
-use super::describe::{Column, Described, Names, SourceTable, describe_written};
+use super::describe::{Column, Described, Names, SourceTable};
 use super::immediate;
 use super::load::{check_functions, check_whole, planned};
-use super::readable;
+use super::readable::describe_readable;
 use super::refresh::{Read, Refreshable};
 use super::registry::{self, Reads, Record};
 use super::requests::Resolved;
@@ -38,9 +38,8 @@ pub async fn create(
 ) -> Result<Refreshable, ViewsError> {
     let query = resolved.map_or(&view.query, |resolved| &resolved.definition);
     let mut transaction = client.transaction().await?;
-    readable::check_named(&transaction, query, &view.rights.readable).await?;
-    let described = describe_written(&mut transaction, query, names).await?;
-    readable::check_reads(&described, &view.rights.readable, &[])?;
+    let readable = &view.rights.readable;
+    let described = describe_readable(&mut transaction, (query, names), readable).await?;
     let located = |error: ViewsError| error.located(&described.canonical, &view.query);
     let plan = planned(&described, view.mode).map_err(located)?;
     transaction.batch_execute(SEARCH_PATH).await?;
@@ -60,10 +59,8 @@ pub async fn create(
         view.mode,
         view.owner.as_deref().filter(|_| is_of_another),
     )?;
-    let id = {
-        let settings = resolved.map(|resolved| resolved.settings.as_str());
-        registry::add(&transaction, view, &described, settings).await?
-    };
+    let settings = resolved.map(|resolved| resolved.settings.as_str());
+    let id = registry::add(&transaction, view, &described, settings).await?;
     let built = build(&mut transaction, id, plan, &described, true).await?;
     let following = &view.following;
     if let Some(kept) = following.kept {

@@ -7,9 +7,9 @@ use super::advice::{ReadTable, advice};
 use super::apply::execute_unless_empty;
 use super::build::{Built, build, sink_table};
 use super::create::SEARCH_PATH;
-use super::describe::{Described, Names, describe, describe_written};
+use super::describe::{Described, Names, describe};
 use super::load::{check_functions, planned};
-use super::readable;
+use super::readable::describe_readable;
 use super::refresh::Refreshable;
 use super::registry::Record;
 use super::rights;
@@ -34,9 +34,7 @@ pub async fn of_query(
     views: &ReadableViews,
 ) -> Result<Explanation, ViewsError> {
     let mut transaction = client.transaction().await?;
-    readable::check_named(&transaction, query, views).await?;
-    let described = describe_written(&mut transaction, query, Names::Typed).await?;
-    readable::check_reads(&described, views, &[])?;
+    let described = describe_readable(&mut transaction, (query, Names::Typed), views).await?;
     let explained = explained(&mut transaction, &described, (NOBODY, Mode::Incremental)).await;
     let explanation = explained.map_err(|error| error.located(&described.canonical, query))?;
     transaction.rollback().await?;

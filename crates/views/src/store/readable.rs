@@ -1,9 +1,9 @@
 //! The views that a query reads, compared with those that the caller may read who makes a view of it: whoever reads the new
 //! view reads their rows.
 
-use egret_postgres::tokio_postgres::{GenericClient, Row};
+use egret_postgres::tokio_postgres::{GenericClient, Row, Transaction};
 
-use super::describe::Described;
+use super::describe::{Described, Names, describe_written};
 use crate::core::analyse::tables_named;
 use crate::error::ViewsError;
 use crate::model::{ReadableViews, ViewName};
@@ -41,12 +41,27 @@ fn read_view(row: &Row, rows: &[Row]) -> Option<ReadView> {
     })
 }
 
+/// What is known of a query as a caller has written it who may read these views.
+///
+/// # Errors
+/// [`ViewsError::ReadDenied`]; those of [`describe_written`].
+pub async fn describe_readable(
+    transaction: &mut Transaction<'_>,
+    (query, names): (&str, Names),
+    readable: &ReadableViews,
+) -> Result<Described, ViewsError> {
+    check_named(transaction, query, readable).await?;
+    let described = describe_written(transaction, query, names).await?;
+    check_reads(&described, readable, &[])?;
+    Ok(described)
+}
+
 /// Refuses a query that names a view which the caller may not read, before the server is asked what it says of the
 /// query: its messages name columns. What the query reads through plain views is compared by [`check_reads`].
 ///
 /// # Errors
 /// [`ViewsError::ReadDenied`]; what the server says.
-pub async fn check_named(
+async fn check_named(
     client: &impl GenericClient,
     query: &str,
     readable: &ReadableViews,

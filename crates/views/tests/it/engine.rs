@@ -23,7 +23,7 @@ use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
 use egret_views::model::{
-    Alteration, Following, MakerRights, Mode, NewView, ReadableViews, Schedule, State,
+    Alteration, Following, MakerRights, Mode, NewView, ReadableViews, Schedule, State, ViewReport,
 };
 use egret_views::{Address, Options, Views, ViewsConfig, ViewsError};
 use prometheus_client::registry::Registry;
@@ -73,6 +73,15 @@ impl Rig {
 
     pub async fn create(&self, view: NewView) -> Result<(), ViewsError> {
         self.views.create(None, view).await.map(|_| ())
+    }
+
+    pub async fn alter(
+        &self,
+        name: &str,
+        alteration: Alteration,
+    ) -> Result<ViewReport, ViewsError> {
+        let views = ReadableViews::All;
+        self.views.alter(&at(name), alteration, views).await
     }
 
     pub async fn refresh(&self, name: &str) -> egret_views::model::RefreshReport {
@@ -404,14 +413,7 @@ async fn views_are_altered_explained_and_refused() {
         mode: Some(Mode::Full),
         ..Alteration::default()
     };
-    assert_eq!(
-        rig.views
-            .alter(&at("sums"), full, ReadableViews::All)
-            .await
-            .unwrap()
-            .mode,
-        Mode::Full
-    );
+    assert_eq!(rig.alter("sums", full).await.unwrap().mode, Mode::Full);
     rig.run("INSERT INTO t VALUES (600, 3, 3)").await;
     assert_eq!(rig.refresh("sums").await.outcome, "full");
     let off = Alteration {
@@ -419,11 +421,7 @@ async fn views_are_altered_explained_and_refused() {
         ..Alteration::default()
     };
     assert_eq!(
-        rig.views
-            .alter(&at("sums"), off, ReadableViews::All)
-            .await
-            .unwrap()
-            .state,
+        rig.alter("sums", off).await.unwrap().state,
         State::Suspended
     );
     rig.run("INSERT INTO t VALUES (601, 3, 3)").await;
@@ -432,10 +430,7 @@ async fn views_are_altered_explained_and_refused() {
         is_active: Some(true),
         ..Alteration::default()
     };
-    rig.views
-        .alter(&at("sums"), on, ReadableViews::All)
-        .await
-        .unwrap();
+    rig.alter("sums", on).await.unwrap();
     rig.verify(&["sums"]).await;
     let explained = rig.views.explain(&at("sums")).await.unwrap();
     assert_eq!(explained.reads, ["public.t"]);
