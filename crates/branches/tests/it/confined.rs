@@ -52,9 +52,6 @@ fn refused(sql: impl Into<String>, sqlstate: &'static str, words: &'static str) 
 fn attempts(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<Attempt> {
     let data = &home.directory;
     let layout = egret.source.layout();
-    let password = std::fs::read_to_string(&layout.password_file).unwrap();
-    let password = password.trim();
-    let port = egret.source.port();
     let files: Vec<PathBuf> = vec![
         layout.data.join("PG_VERSION"),
         layout.data.join("global/pg_control"),
@@ -87,26 +84,6 @@ fn attempts(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<Attempt> {
     for directory in ["/proc", "/root", "/dev/shm"] {
         attempts.push(outside(format!("SELECT pg_ls_dir('{directory}')")));
     }
-    let neighbours_socket = data.join("run/branches").join(neighbour.id.hex());
-    for host in [
-        &layout.socket_dir,
-        &neighbours_socket,
-        &PathBuf::from("127.0.0.1"),
-    ] {
-        let (host, port) = (
-            host.display(),
-            if host == &neighbours_socket {
-                5432
-            } else {
-                port
-            },
-        );
-        let dsn = format!("host={host} port={port} user=egret password={password} dbname=postgres");
-        let sql = format!("SELECT dblink_connect('{dsn}')");
-        attempts.push(refused(sql, "08001", "could not establish connection"));
-        let sql = format!("CREATE SUBSCRIPTION s CONNECTION '{dsn}' PUBLICATION p");
-        attempts.push(refused(sql, "08006", "could not connect to the publisher"));
-    }
     for program in [
         "id",
         "/bin/sh -c true",
@@ -132,6 +109,38 @@ fn attempts(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<Attempt> {
     }
     let library = data.join("state.db");
     attempts.push(outside(format!("LOAD '{}'", library.display())));
+    attempts.extend(connections(home, egret, neighbour));
+    attempts
+}
+
+/// Statements that connect to the source and to another branch.
+fn connections(home: &Home, egret: &Egret, neighbour: &Branch) -> Vec<Attempt> {
+    let layout = egret.source.layout();
+    let password = std::fs::read_to_string(&layout.password_file).unwrap();
+    let password = password.trim();
+    let port = egret.source.port();
+    let data = &home.directory;
+    let mut attempts = Vec::new();
+    let neighbours_socket = data.join("run/branches").join(neighbour.id.hex());
+    for host in [
+        &layout.socket_dir,
+        &neighbours_socket,
+        &PathBuf::from("127.0.0.1"),
+    ] {
+        let (host, port) = (
+            host.display(),
+            if host == &neighbours_socket {
+                5432
+            } else {
+                port
+            },
+        );
+        let dsn = format!("host={host} port={port} user=egret password={password} dbname=postgres");
+        let sql = format!("SELECT dblink_connect('{dsn}')");
+        attempts.push(refused(sql, "08001", "could not establish connection"));
+        let sql = format!("CREATE SUBSCRIPTION s CONNECTION '{dsn}' PUBLICATION p");
+        attempts.push(refused(sql, "08006", "could not connect to the publisher"));
+    }
     attempts
 }
 

@@ -93,8 +93,9 @@ fn a_superuser_of_a_branch_loads_and_fills_nothing() {
     );
     for directory in [&own, &sockets] {
         ask(&url, &format!("SELECT lo_export(4242, '{directory}/x.so')")).unwrap();
-        let load = format!("LOAD '{directory}/x.so'");
-        assert_refused(&url, &load, "58P01", "failed to map segment");
+        // The SQLSTATE is that of whichever system call failed last.
+        let error = ask(&url, &format!("LOAD '{directory}/x.so'")).unwrap_err();
+        assert!(error.contains("failed to map segment"), "{error}");
     }
     for directory in ["/tmp", "/dev/shm", "", &libraries] {
         let export = format!("SELECT lo_export(4242, '{directory}/x.so')");
@@ -137,20 +138,14 @@ fn a_superuser_of_a_branch_connects_to_nothing_and_ends_no_process_of_others() {
             password.trim()
         );
         let connect = format!("SELECT dblink_connect('{dsn}')");
-        let error = ask(&url, &connect).unwrap_err();
-        assert!(error.starts_with("08001: "), "{error}");
-        let is_expected = [
-            "Operation not permitted",
-            "No such file or directory",
-            "Permission denied",
-            "could not create socket",
-        ]
-        .iter()
-        .any(|words| error.contains(words));
-        assert!(is_expected, "{error}");
+        assert_refused(&url, &connect, "08001", "could not establish connection");
         let subscribe = format!("CREATE SUBSCRIPTION s CONNECTION '{dsn}' PUBLICATION p");
-        let error = ask(&url, &subscribe).unwrap_err();
-        assert!(error.starts_with("08006: "), "{error}");
+        assert_refused(
+            &url,
+            &subscribe,
+            "08006",
+            "could not connect to the publisher",
+        );
     }
     let sessions = place
         .psql(
