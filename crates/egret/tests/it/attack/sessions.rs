@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::channel;
 
 use rustix::process::Signal;
@@ -28,13 +28,11 @@ fn get(port: u16, path: &str, token: &str) -> String {
     answer
 }
 
-#[test]
-fn reads_with_a_narrow_token_leave_sessions_to_the_application() {
-    let external = Server::start();
+/// A place for an Egret beside a server, in which requests have few sessions.
+fn place_beside(url: &str) -> Place {
     let mut place = Place::new("attack-sessions");
-    let url = external.url();
     for (name, value) in [
-        ("EGRET_POSTGRES_URL", url.as_str()),
+        ("EGRET_POSTGRES_URL", url),
         ("EGRET_POSTGRES_POOL_CONNECTIONS_MAX", "5"),
         ("EGRET_VIEWS_LOCK_TIMEOUT", "10min"),
         ("EGRET_SERVER_CONCURRENCY_PER_TOKEN_MAX", "1000"),
@@ -43,25 +41,13 @@ fn reads_with_a_narrow_token_leave_sessions_to_the_application() {
     ] {
         place.variables.push((name, value.to_owned()));
     }
-    let server = place.start(&["serve"]);
-    let table = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)";
-    place.psql(&url, table).unwrap();
-    let create = [
-        "view",
-        "create",
-        "seen",
-        "--sql",
-        "select id from t",
-        "--manual",
-    ];
-    place.json(&create);
-    let token = place.json(&["token", "create", "narrow", "--scope", "views/seen:read"]);
-    let token = token["token"].as_str().unwrap().to_owned();
-    assert!(get(place.ports[0], "/v1/views/seen", &token).starts_with("HTTP/1.1 200"));
+    place
+}
 
-    // What the reads ask is answered when the lock is gone.
+/// Locks what reads of views ask, until `COMMIT` is written to the session.
+fn lock_views(place: &Place, url: &str) -> (Child, ChildStdin) {
     let mut locker = Command::new("psql")
-        .args(["-X", "-q", "-A", "-t", &url])
+        .args(["-X", "-q", "-A", "-t", url])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -71,9 +57,27 @@ fn reads_with_a_narrow_token_leave_sessions_to_the_application() {
     stdin.write_all(lock.as_bytes()).unwrap();
     let held = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
         AND relation = 'egret.view'::regclass";
-    while place.psql(&url, held).unwrap() != "1" {
+    while place.psql(url, held).unwrap() != "1" {
         std::thread::yield_now();
     }
+    (locker, stdin)
+}
+
+#[test]
+fn reads_with_a_narrow_token_leave_sessions_to_the_application() {
+    let external = Server::start();
+    let url = external.url();
+    let place = place_beside(&url);
+    let server = place.start(&["serve"]);
+    let table = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)";
+    place.psql(&url, table).unwrap();
+    let query = ["--sql", "select id from t", "--manual"];
+    place.json(&[&["view", "create", "seen"][..], &query].concat());
+    let token = place.json(&["token", "create", "narrow", "--scope", "views/seen:read"]);
+    let token = token["token"].as_str().unwrap().to_owned();
+    assert!(get(place.ports[0], "/v1/views/seen", &token).starts_with("HTTP/1.1 200"));
+
+    let (locker, mut stdin) = lock_views(&place, &url);
     let (answers, answered) = channel();
     for _ in 0..REQUESTS {
         let (answers, token, port) = (answers.clone(), token.clone(), place.ports[0]);
