@@ -99,10 +99,11 @@ pub async fn connect(
         panic!("a bounded session is opened over one socket");
     };
     let port = connection.get_ports().first().copied().unwrap_or(5432);
-    let path = directory.join(format!(".s.PGSQL.{port}"));
-    let stream = UnixStream::connect(&path)
-        .await
-        .map_err(|source| PostgresError::Unreachable { path, source })?;
+    let connected = crate::wire::connect_socket(directory, port).await;
+    let stream = connected.map_err(|source| PostgresError::Unreachable {
+        path: directory.join(crate::wire::socket_name(port)),
+        source,
+    })?;
     let stream = BoundedStream {
         stream,
         received: 0,

@@ -17,7 +17,7 @@ mod query;
 pub mod scram;
 mod session;
 
-pub(crate) use connection::socket_name;
+pub(crate) use connection::{connect_socket, socket_name};
 pub use error::{ServerError, WireError};
 pub use packet::{FirstPacket, PacketError, SaslInitialResponse, StartupPacket};
 pub use session::{BackendKey, RawSession, Session, cancel};

@@ -251,3 +251,66 @@ async fn directories_of_any_depth_in_a_branch_end_neither_egret_nor_its_work() {
         egret.stop().await;
     }
 }
+
+/// Puts a link to another branch's socket in the place of a branch's own, as code of its superuser can. Returns
+/// where that is, which the user of the branch owns.
+fn redirect(named: &std::path::Path, other: &std::path::Path) -> std::path::PathBuf {
+    let own = std::fs::read_link(&named).unwrap_or(named.to_owned());
+    std::fs::rename(&own, own.with_file_name("aside")).unwrap();
+    std::os::unix::fs::symlink(other, &own).unwrap();
+    let directory = std::fs::metadata(own.parent().unwrap()).unwrap();
+    let (uid, gid) = {
+        use std::os::unix::fs::MetadataExt;
+        (directory.uid(), directory.gid())
+    };
+    std::os::unix::fs::lchown(&own, Some(uid), Some(gid)).unwrap();
+    own
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_replaces_its_socket_leads_egret_to_no_other_branch() {
+    let home = Home::new("redirect");
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    egret.branch("two").await;
+    egret
+        .ask("two", "CREATE TABLE secret AS SELECT 'theirs' AS t")
+        .await
+        .unwrap();
+    let socket = async |branch: &str| {
+        let attached = egret.branches.attach(DEFAULT_TENANT, &name(branch)).await;
+        attached.unwrap().socket_dir.join(".s.PGSQL.5432")
+    };
+    let link = redirect(&socket("one").await, &socket("two").await);
+    // No session of Egret's own, which may be open already, is in this database.
+    let ask = egret.branches.query(
+        DEFAULT_TENANT,
+        &name("one"),
+        "template1",
+        "SELECT 1",
+        &[],
+        None,
+    );
+    let error = ask.await.unwrap_err();
+    assert!(!error.to_string().is_empty());
+    let attached = egret.branches.attach(DEFAULT_TENANT, &name("one")).await;
+    let attached = attached.unwrap();
+    let startup = egret_postgres::wire::Startup {
+        user: egret_branches::ROLE.to_owned(),
+        database: "app".to_owned(),
+        parameters: Vec::new(),
+    };
+    let session =
+        egret_postgres::wire::Session::connect(&attached.socket_dir, attached.port, &startup);
+    let error = session.await.err().expect("the link is not followed");
+    assert_eq!(error.code(), "postgres_unreachable", "{error}");
+    drop(attached);
+    // Its own socket is the way in again.
+    std::fs::rename(link.with_file_name("aside"), &link).unwrap();
+    assert_eq!(
+        egret.ask("one", "SELECT 'mine'").await.unwrap().as_deref(),
+        Some("mine")
+    );
+    egret.stop().await;
+}

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::{Buf, Bytes, BytesMut};
+use egret_linux::socket::SocketPath;
 use postgres_protocol::message::backend::{Header, Message};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -40,15 +41,29 @@ pub(crate) fn socket_name(port: u16) -> String {
     format!(".s.PGSQL.{port}")
 }
 
+/// Connects to the server that listens on `port` in `socket_dir`. The directory may belong to a hostile user of that
+/// server: no link in it leads to another one.
+///
+/// # Errors
+/// The kernel's; `PermissionDenied` when the name does not lead to that server.
+pub(crate) async fn connect_socket(socket_dir: &Path, port: u16) -> io::Result<UnixStream> {
+    let socket = SocketPath::find(socket_dir, socket_name(port).as_ref())?;
+    let stream = UnixStream::connect(socket.path()).await?;
+    socket.check_peer(&stream)?;
+    Ok(stream)
+}
+
 impl Connection {
     pub(super) async fn open(socket_dir: &Path, port: u16) -> Result<Self, WireError> {
-        let path = socket_path(socket_dir, port);
-        match UnixStream::connect(&path).await {
+        match connect_socket(socket_dir, port).await {
             Ok(stream) => Ok(Self {
                 stream,
                 inbound: BytesMut::new(),
             }),
-            Err(source) => Err(WireError::Unreachable { path, source }),
+            Err(source) => Err(WireError::Unreachable {
+                path: socket_path(socket_dir, port),
+                source,
+            }),
         }
     }
 
