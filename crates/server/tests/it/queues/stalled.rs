@@ -13,7 +13,7 @@ use super::wire::{outgoing, soon};
 /// How long a call may take that nothing holds up. A stalled connection is closed only later.
 const PROMPT: Duration = Duration::from_secs(10);
 
-/// Streams and the tasks of their messages.
+/// Streams, by the tasks of each of their messages.
 const MESSAGES: [usize; 8] = [500, 500, 400, 1_000, 500, 500, 1_000, 1_000];
 
 #[tokio::test]
@@ -34,21 +34,20 @@ async fn a_producer_that_takes_no_answers_holds_up_no_other_call_of_its_tenant()
     let endpoint = endpoint.initial_stream_window_size(500);
     let channel = soon(endpoint.connect()).await.unwrap();
     let mut streams = Vec::new();
-    for round in 0..4 {
-        for (place, tasks) in MESSAGES.into_iter().enumerate() {
-            beside().await;
-            if round == 0 {
-                let mut client = rig.client_over(channel.clone());
-                let (out, messages) = outgoing();
-                let answers = soon(client.produce(messages)).await.unwrap();
-                streams.push((out, answers.into_inner()));
-            }
-            let message = v1::ProduceRequest {
+    for tasks in MESSAGES {
+        beside().await;
+        let (out, messages) = outgoing();
+        // The later ones wait for room as the answers to the first fill the window.
+        for _ in 0..4 {
+            out.send(v1::ProduceRequest {
                 queue: "q".to_owned(),
                 tasks: vec![v1::NewTask::default(); tasks],
-            };
-            streams[place].0.send(message).unwrap();
+            })
+            .unwrap();
         }
+        let mut client = rig.client_over(channel.clone());
+        let answers = soon(client.produce(messages)).await.unwrap();
+        streams.push((out, answers.into_inner()));
     }
     // The bound is in force for each of these calls.
     for _ in 0..20 {
