@@ -353,6 +353,13 @@ struct ChainPart {
     in_flight: Arc<InFlightPermit>,
 }
 
+/// A task of a chain as its partition is asked about it, before the chain is promised.
+struct PromisedTask {
+    queue: u32,
+    keys: [Option<(u128, u64)>; 2],
+    bytes: u64,
+}
+
 /// Sends every outcome on; the channel is as long as its batch.
 struct Outcomes {
     caller: UnboundedSender<Outcome>,
@@ -405,21 +412,31 @@ impl Inner {
 
     /// Whether every partition of a chain takes its part in.
     async fn check_promise(&self, laid_out: &LaidOut) -> Result<(), QueueError> {
-        let mut parts: BTreeMap<usize, (Vec<u32>, TaskLoad)> = BTreeMap::new();
+        let mut parts: BTreeMap<usize, Vec<PromisedTask>> = BTreeMap::new();
         for (item, links) in laid_out.items.iter().zip(&laid_out.links) {
             let partition = self.partition_of(item.shard)?;
-            let (queues, load) = parts.entry(partition).or_default();
-            queues.push(item.queue);
-            load.tasks += 1;
-            load.bytes += item.record_bytes() + (links.len() * size_of::<TaskId>()) as u64;
+            parts.entry(partition).or_default().push(PromisedTask {
+                queue: item.queue,
+                keys: [item.origin, item.unique],
+                bytes: item.record_bytes() + (links.len() * size_of::<TaskId>()) as u64,
+            });
         }
         let shares = *self.task_shares(self.partitions()?.len());
-        for (partition, (queues, more)) in parts {
+        for (partition, tasks) in parts {
             let asked = self.ask(partition, move |turn| {
-                let own = shares.count_own(turn.state, queues[0], more);
-                shares.check(turn.state, own, more)?;
-                let mut queues = queues.iter();
-                Ok(queues.try_for_each(|queue| turn.state.check_intake(*queue))?)
+                // A task that was made before takes no room.
+                let new = tasks.iter();
+                let new = new.filter(|task| turn.state.made_before(task.keys).is_none());
+                let more = new.fold(TaskLoad::default(), |load, task| TaskLoad {
+                    tasks: load.tasks + 1,
+                    bytes: load.bytes + task.bytes,
+                });
+                if more.tasks > 0 {
+                    let own = shares.count_own(turn.state, tasks[0].queue, more);
+                    shares.check(turn.state, own, more)?;
+                }
+                let mut tasks = tasks.iter();
+                Ok(tasks.try_for_each(|task| turn.state.check_intake(task.queue))?)
             });
             let checked: Result<(), QueueError> = asked.await?;
             checked?;

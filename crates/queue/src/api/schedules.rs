@@ -97,6 +97,19 @@ pub struct ScheduleView {
     pub is_brief: bool,
 }
 
+impl ScheduleView {
+    /// The same without payload, tags and metadata.
+    pub fn into_brief(self) -> Self {
+        Self {
+            payload: Vec::new(),
+            tags: Vec::new(),
+            metadata: BTreeMap::new(),
+            is_brief: true,
+            ..self
+        }
+    }
+}
+
 /// Bytes of payloads, tags and metadata that a list of schedules has.
 const LIST_BYTES_MAX: usize = 8 << 20;
 

@@ -262,15 +262,21 @@ impl State {
     /// [`Refusal`] when the queue takes nothing in.
     pub fn enqueue(&mut self, seq: u64, task: &Enqueue<'_>) -> Result<Enqueued, Refusal> {
         self.check_intake(task.queue)?;
-        let keys = [task.origin, task.unique].into_iter().flatten();
-        if let Some(first) = keys.clone().find_map(|(hash, _)| self.remembered(hash)) {
+        let keys = [task.origin, task.unique];
+        if let Some(first) = self.made_before(keys) {
             return Ok(Enqueued::Replayed(first));
         }
-        for (hash, window_ms) in keys {
+        for (hash, window_ms) in keys.into_iter().flatten() {
             let task = self.next_task(task.shard);
             self.remember(hash, task, window_ms);
         }
         Ok(Enqueued::Made(self.make(seq, task, task.bytes())))
+    }
+
+    /// The task that was made under the first of these keys that is remembered.
+    pub fn made_before(&self, keys: [Option<(u128, u64)>; 2]) -> Option<TaskRef> {
+        let mut keys = keys.into_iter().flatten();
+        keys.find_map(|(hash, _)| self.remembered(hash))
     }
 
     /// What the next task will be called.

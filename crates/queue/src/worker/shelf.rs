@@ -59,13 +59,23 @@ struct Stored {
     all: u64,
     by_tenant: HashMap<Arc<str>, u64>,
     /// Whose the tasks are that have files.
-    owners: HashMap<TaskId, Arc<str>>,
+    owners: HashMap<TaskId, Owner>,
+    /// Times that an owner was noted.
+    notes: u64,
+}
+
+/// Whose a task is.
+struct Owner {
+    tenant: Arc<str>,
+    /// Which note says so.
+    note: u64,
 }
 
 impl Stored {
     /// The owner of a task; of one that nobody knows, no tenant.
     fn owner(&self, id: TaskId) -> Arc<str> {
-        self.owners.get(&id).cloned().unwrap_or_default()
+        let owner = self.owners.get(&id);
+        owner.map_or_else(Arc::default, |owner| owner.tenant.clone())
     }
 
     fn add(&mut self, owner: Arc<str>, bytes: u64) {
@@ -122,8 +132,10 @@ impl Shelf {
     pub fn note_owner(&self, id: TaskId, tenant: &str) {
         let mut stored = lock(&self.stored);
         let known = stored.by_tenant.get_key_value(tenant);
-        let owner = known.map_or_else(|| tenant.into(), |(owner, _)| owner.clone());
-        stored.owners.insert(id, owner);
+        let tenant = known.map_or_else(|| tenant.into(), |(owner, _)| owner.clone());
+        stored.notes += 1;
+        let note = stored.notes;
+        stored.owners.insert(id, Owner { tenant, note });
     }
 
     /// Counts bytes that are about to be written for a task.
@@ -163,8 +175,15 @@ impl Shelf {
 
     /// Removes a task's directory, unless there is a file in it.
     fn remove_directory(&self, id: TaskId) {
+        // Every chunk of every upload needs what is stored, so the disk is waited for without it. An upload that
+        // makes the directory anew meanwhile notes its owner anew.
+        let noted = |stored: &Stored| stored.owners.get(&id).map(|owner| owner.note);
+        let before = noted(&lock(&self.stored));
+        if fs::remove_dir(self.directory_of(id)).is_err() {
+            return;
+        }
         let mut stored = lock(&self.stored);
-        if fs::remove_dir(self.directory_of(id)).is_ok() {
+        if noted(&stored) == before {
             stored.owners.remove(&id);
         }
     }
@@ -219,7 +238,10 @@ impl Shelf {
             }
         }
         // Refused unless it is empty.
-        let _ = fs::remove_dir(directory);
+        match id {
+            Some(id) => self.remove_directory(id),
+            None => drop(fs::remove_dir(directory)),
+        }
         Ok(())
     }
 

@@ -141,5 +141,49 @@ async fn schedules_take_bytes_too() {
     );
     home.queues.delete_schedule(TENANT, "s0").await.unwrap();
     put(0, &[b'x'; 10_000]).await.unwrap();
+    // At the limit a schedule may still be put again, and may shrink.
+    let refused = put(made, &[b'x'; 10_000]).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("queue.tenant_tasks_bytes_max"),
+        "{refused}"
+    );
+    put(0, &[b'y'; 10_000]).await.unwrap();
+    put(0, &[b'y'; 5_000]).await.unwrap();
+    home.stop().await;
+}
+
+/// Whoever repeats a call at the limit gets the answer of the first time.
+#[tokio::test]
+async fn a_task_that_was_made_before_takes_no_room() {
+    let home = Home::new(QueueConfig {
+        tasks_max: 2,
+        tenant_tasks_max: 2,
+        ..small()
+    })
+    .await;
+    home.make("q", SettingsChange::default()).await;
+    let named = |unique_key| NewTask {
+        unique_key,
+        ..NewTask::default()
+    };
+    let first = home.enqueue("q", &[named("a"), named("b")]).await;
+    let again = home
+        .enqueue("q", &[named("a"), named("c"), named("b")])
+        .await;
+    assert_eq!(refusals(&again).len(), 1, "{again:?}");
+    for (first, again) in [(&first[0], &again[0]), (&first[1], &again[2])] {
+        let (first, again) = (first.as_ref().unwrap(), again.as_ref().unwrap());
+        assert_eq!((again.id, again.replayed), (first.id, true));
+    }
+    let queue = home.queues.queue(TENANT, "q").await.unwrap();
+    let member = |unique_key, links| egret_queue::ChainTask {
+        queue: queue.clone(),
+        task: named(unique_key),
+        links,
+        origin: None,
+    };
+    let chain = [member("a", Vec::new()), member("b", vec![0])];
+    let replayed = home.queues.enqueue_chain(&chain).await.unwrap();
+    assert!(replayed.iter().all(|task| task.replayed));
     home.stop().await;
 }

@@ -442,7 +442,7 @@ impl Queue for Door {
         self.require_schedule(&caller, &asked.name, rights::OPERATE)
             .await?;
         let view = self.queues.pause_schedule(tenant, &asked.name, true).await;
-        answer(view.map(|view| convert::schedule(&view)))
+        answer(view.map(|view| convert::schedule(&rights::changed_schedule(&caller, view))))
     }
 
     async fn resume_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
@@ -452,7 +452,7 @@ impl Queue for Door {
         self.require_schedule(&caller, &asked.name, rights::OPERATE)
             .await?;
         let view = self.queues.pause_schedule(tenant, &asked.name, false).await;
-        answer(view.map(|view| convert::schedule(&view)))
+        answer(view.map(|view| convert::schedule(&rights::changed_schedule(&caller, view))))
     }
 }
 

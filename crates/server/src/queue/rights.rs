@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `produce` | enqueue; read and await a task by its id |
 //! | `work` | claim, report, send attachments |
-//! | `operate` | make, change, pause, purge, delete queues and schedules; cancel, requeue, delete tasks, without their payloads |
+//! | `operate` | make, change, pause, purge, delete queues and schedules; cancel, requeue, delete tasks; without the payloads of either |
 //! | `read` | look at queues, schedules and tasks; watch |
 //! | `write` | `produce`, `work` and `operate`, but for reading results |
 
 use std::sync::Arc;
 
 use egret_queue::model::TaskId;
-use egret_queue::{Detail, QueueError, QueueFilter, Queues, TaskView};
+use egret_queue::{Detail, QueueError, QueueFilter, Queues, ScheduleView, TaskView};
 
 use crate::access::Caller;
 use crate::problem::Problem;
@@ -85,6 +85,15 @@ pub(crate) async fn changed_task(
     match detail(caller, &brief.queue) {
         Detail::Whole => queues.task(tenant, id, Detail::Whole).await,
         Detail::Brief => Ok(brief),
+    }
+}
+
+/// A schedule that a caller has changed, with as much of it as the caller may read.
+pub(crate) fn changed_schedule(caller: &Caller, view: ScheduleView) -> ScheduleView {
+    if reach(caller, READ).covers(&view.queue) {
+        view
+    } else {
+        view.into_brief()
     }
 }
 

@@ -9,6 +9,7 @@ mod producing;
 pub mod rig;
 mod schedules;
 mod scopes;
+mod stalled;
 mod stopped;
 mod streaming;
 mod waiting;

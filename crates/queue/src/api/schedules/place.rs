@@ -235,12 +235,17 @@ impl Queues {
         let shares = *self.inner.task_shares(self.inner.partitions()?.len());
         let asked = self.inner.ask(partition, move |turn| {
             debug_assert_eq!(slice(&put.bytes, &put.item.after), b"");
+            let former = turn.state.schedule(&put.tenant, &put.name);
+            let former_bytes = former.map_or(0, |former| u64::from(former.bytes));
+            // What it replaces goes: one that does not grow is no matter of any limit.
             let more = TaskLoad {
                 tasks: 0,
-                bytes: put.item.record_bytes(),
+                bytes: put.item.record_bytes().saturating_sub(former_bytes),
             };
-            let own = shares.count_own(turn.state, put.item.queue, more);
-            shares.check(turn.state, own, more)?;
+            if more.bytes > 0 {
+                let own = shares.count_own(turn.state, put.item.queue, more);
+                shares.check(turn.state, own, more)?;
+            }
             // What has come by now has been made before, by the one that is replaced.
             let now_ms = turn.now.as_millis_unsigned();
             turn.run(&Command::PutSchedule(PutSchedule {

@@ -38,7 +38,9 @@ fn enqueue_separately(
     let mut own = own.unwrap_or_default();
     for item in &batch.items {
         let messages = u64::from(!item.after.is_empty());
-        let more = load_of(std::slice::from_ref(item));
+        let more = load_of([item]);
+        // A task that was made before takes no room: whoever repeats a call at a limit gets its first answer.
+        let limits = limits.filter(|_| !is_known(turn.state, item));
         let room = limits.map_or(Ok(()), |limits| {
             limits.check(turn.state, own, more, messages)
         });
@@ -98,25 +100,37 @@ fn check_chain(
     links: &[Vec<u32>],
     limits: &IntakeLimits,
 ) -> Result<(), QueueError> {
-    let waiting = batch.items.iter().zip(links);
-    let messages = waiting.map(|(item, links)| item.after.len() / 16 + links.len());
+    let members = batch.items.iter().zip(links);
+    // Tasks that were made before take no room.
+    let new = members.filter(|(item, _)| !is_known(state, item));
+    let new: Vec<(&Item, &Vec<u32>)> = new.collect();
+    let messages = new.iter();
+    let messages = messages.map(|(item, links)| item.after.len() / 16 + links.len());
     let messages = messages.sum::<usize>() as u64;
-    let mut more = load_of(&batch.items);
-    let links = links.iter().map(Vec::len).sum::<usize>();
+    let mut more = load_of(new.iter().map(|(item, _)| *item));
+    let links = new.iter().map(|(_, links)| links.len()).sum::<usize>();
     more.bytes += (links * size_of::<TaskId>()) as u64;
-    let own = limits.count_own(state, batch, more);
-    limits.check(state, own, more, messages)?;
+    if more.tasks > 0 {
+        let own = limits.count_own(state, batch, more);
+        limits.check(state, own, more, messages)?;
+    }
     for item in &batch.items {
         state.check_intake(item.queue)?;
     }
     Ok(())
 }
 
-fn load_of(items: &[Item]) -> TaskLoad {
-    TaskLoad {
-        tasks: items.len() as u64,
-        bytes: items.iter().map(Item::record_bytes).sum(),
+fn is_known(state: &State, item: &Item) -> bool {
+    state.made_before([item.origin, item.unique]).is_some()
+}
+
+fn load_of<'a>(items: impl IntoIterator<Item = &'a Item>) -> TaskLoad {
+    let mut load = TaskLoad::default();
+    for item in items {
+        load.tasks += 1;
+        load.bytes += item.record_bytes();
     }
+    load
 }
 
 /// What new tasks are measured by.

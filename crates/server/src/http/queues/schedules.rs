@@ -326,7 +326,7 @@ pub(super) async fn pause_schedule(
 ) -> Result<Response, Problem> {
     rights::require_schedule(&queues, &caller, &name, rights::OPERATE).await?;
     let view = queues.pause_schedule(caller.tenant(), &name, true).await?;
-    Ok(shown(&view))
+    Ok(shown(&rights::changed_schedule(&caller, view)))
 }
 
 /// Resume a schedule
@@ -349,5 +349,5 @@ pub(super) async fn resume_schedule(
 ) -> Result<Response, Problem> {
     rights::require_schedule(&queues, &caller, &name, rights::OPERATE).await?;
     let view = queues.pause_schedule(caller.tenant(), &name, false).await?;
-    Ok(shown(&view))
+    Ok(shown(&rights::changed_schedule(&caller, view)))
 }

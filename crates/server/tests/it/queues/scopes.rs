@@ -293,7 +293,36 @@ async fn who_changes_a_task_sees_its_payload_only_with_the_right_to_read() {
             let text = task.to_string();
             assert_eq!(text.contains("secret"), is_seen, "{scopes:?}: {text}");
         }
+        let schedule = json!({"cron": "@yearly", "queue": "own",
+            "task": {"payload": "secret", "tags": ["secret"], "metadata": {"a": "secret"}}});
+        let put = rig.ask(Method::PUT, "/v1/schedules/s", schedule).send();
+        assert!(put.await.unwrap().status().is_success());
+        let may_read = scopes
+            .iter()
+            .any(|scope| *scope == "queue/own:read" || *scope == "queue/own:*");
+        for action in ["pause", "resume"] {
+            let path = format!("/v1/schedules/s/{action}");
+            let (status, schedule) = ask(&rig, &token, Method::POST, &path, Value::Null).await;
+            assert_eq!(
+                (status, &schedule["name"]),
+                (200, &json!("s")),
+                "{schedule}"
+            );
+            let text = schedule.to_string();
+            assert_eq!(text.contains("secret"), may_read, "{scopes:?}: {text}");
+        }
         let mut client = rig.client_of(&token).await;
+        let request = || v1::ScheduleRequest {
+            name: "s".to_owned(),
+        };
+        let paused = soon(client.pause_schedule(request())).await.unwrap();
+        let resumed = soon(client.resume_schedule(request())).await.unwrap();
+        for schedule in [paused.into_inner(), resumed.into_inner()] {
+            let text = format!("{schedule:?}");
+            let is_read = !schedule.task.unwrap().payload.is_empty();
+            assert_eq!(is_read, may_read, "{scopes:?}: {text}");
+            assert!(is_read || !text.contains("secret"), "{text}");
+        }
         let request = || v1::TaskRequest { id: id.to_string() };
         let cancelled = soon(client.cancel_task(request())).await.unwrap();
         let requeued = soon(client.requeue_task(request())).await.unwrap();

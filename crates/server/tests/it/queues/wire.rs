@@ -49,6 +49,12 @@ impl Rig {
         QueueClient::with_interceptor(self.channel().await, bearer)
     }
 
+    /// A client with the admin token over a connection that is there.
+    pub fn client_over(&self, channel: Channel) -> Client {
+        let bearer = Bearer(format!("Bearer {}", self.house.admin).parse().unwrap());
+        QueueClient::with_interceptor(channel, bearer)
+    }
+
     /// The same with the admin token.
     pub async fn grpc(&self) -> Client {
         self.client_of(&self.house.admin).await

@@ -1,0 +1,66 @@
+//! Streams whose clients take no answers, beside other calls of the same tenant.
+
+use std::time::Duration;
+
+use egret_proto::queue::v1;
+use reqwest::Method;
+use serde_json::json;
+use tonic::transport::Channel;
+
+use super::rig::{Rig, answered};
+use super::wire::{outgoing, soon};
+
+/// How long a call may take that nothing holds up. A stalled connection is closed only later.
+const PROMPT: Duration = Duration::from_secs(10);
+
+/// Streams, by the tasks of each of their messages.
+const MESSAGES: [usize; 8] = [500, 500, 400, 1_000, 500, 500, 1_000, 1_000];
+
+#[tokio::test]
+async fn a_producer_that_takes_no_answers_holds_up_no_other_call_of_its_tenant() {
+    let rig = Rig::new().await;
+    rig.make("q").await;
+    let leased = rig.enqueue("q", json!({})).await;
+    let task = rig.claim("q").await;
+    assert_eq!(task["id"], leased.as_str());
+    let other = rig.token("other", &["queue:*"]);
+    rig.with_token(&other, Method::PUT, "/v1/queues/q").await;
+    let beside = async || {
+        let made = rig.with_token(&other, Method::POST, "/v1/queues/q/tasks");
+        assert_eq!(made.await.status(), 201);
+    };
+    // Of the answers to a message, the window lets through a part.
+    let endpoint = Channel::from_shared(rig.house.base.clone()).unwrap();
+    let endpoint = endpoint.initial_stream_window_size(500);
+    let channel = soon(endpoint.connect()).await.unwrap();
+    let mut streams = Vec::new();
+    for tasks in MESSAGES {
+        beside().await;
+        let (out, messages) = outgoing();
+        // The later ones wait for room as the answers to the first fill the window.
+        for _ in 0..4 {
+            out.send(v1::ProduceRequest {
+                queue: "q".to_owned(),
+                tasks: vec![v1::NewTask::default(); tasks],
+            })
+            .unwrap();
+        }
+        let mut client = rig.client_over(channel.clone());
+        let answers = soon(client.produce(messages)).await.unwrap();
+        streams.push((out, answers.into_inner()));
+    }
+    // The bound is in force for each of these calls.
+    for _ in 0..20 {
+        beside().await;
+        let tasks = json!(vec![json!({}); 1_000]);
+        let enqueue = rig.ask(Method::POST, "/v1/queues/q/tasks", tasks);
+        let enqueued = tokio::time::timeout(PROMPT, answered(enqueue, 200));
+        enqueued.await.expect("new tasks wait for no stream");
+        beside().await;
+        let heartbeat = rig.say(&task, "heartbeat", json!({}), 204);
+        let kept = tokio::time::timeout(PROMPT, heartbeat);
+        kept.await.expect("reports wait for no stream");
+    }
+    drop(streams);
+    rig.close().await;
+}
