@@ -462,13 +462,6 @@ impl Views {
         keeper.tell();
         Ok((database, views))
     }
-
-    async fn changed(&self, found: Found) -> Result<ViewReport, ViewsError> {
-        found.keeper.unload(found.record.id);
-        found.keeper.give_back(found.session);
-        found.keeper.tell();
-        self.show_of(&found.keeper, &found.record.name).await
-    }
 }
 
 impl Service for Views {

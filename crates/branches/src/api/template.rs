@@ -157,11 +157,7 @@ impl Inner {
         let lsn = position
             .filter(|_| copied == examined)
             .unwrap_or_else(|| origin.lsn.clone());
-        // The template of a branch may hold a superuser that the branch does not show.
-        let parent = Branch {
-            superuser: parent.superuser || origin.superuser,
-            ..parent
-        };
+        let parent = with_superuser_of(parent, &origin);
         let facts = facts_of_branch(&parent, origin);
         watch.phase("checkpoint");
         self.check_tenant_templates(&parent.tenant)?;
@@ -468,6 +464,14 @@ impl Inner {
         registry.put_template(&template)?;
         drop(gate);
         self.remove_template(id).await
+    }
+}
+
+/// A branch as a superuser's where its template is: the template may hold roles that the branch does not show.
+fn with_superuser_of(branch: Branch, template: &Template) -> Branch {
+    Branch {
+        superuser: branch.superuser || template.superuser,
+        ..branch
     }
 }
 

@@ -19,10 +19,7 @@ fn text(status: Status) -> String {
         Some(Section::Told(volume)) => volume.limits.clone(),
         _ => String::new(),
     };
-    let is_connected = status
-        .services
-        .iter()
-        .all(|service| service.name != "postgres" || service.ready);
+    let is_connected = is_ready("postgres", &status.services);
     let summary = facts(&[
         (
             "egret",
@@ -84,6 +81,12 @@ fn text(status: Status) -> String {
     ]);
     let lists = lists(status.services, status.failed, status.conditions);
     format!("{summary}\n{lists}")
+}
+
+fn is_ready(name: &str, services: &[Service]) -> bool {
+    services
+        .iter()
+        .all(|service| service.name != name || service.ready)
 }
 
 /// What runs, what has failed, and which faults last.

@@ -8,7 +8,7 @@ use egret_postgres::databases::is_gone;
 
 use super::{Address, Views};
 use crate::error::ViewsError;
-use crate::model::ViewName;
+use crate::model::{ViewName, ViewReport};
 use crate::store::registry::{self, Record};
 use crate::worker::keeper::{Keeper, lock};
 use crate::worker::session::Session;
@@ -21,6 +21,14 @@ pub(super) struct Found {
 }
 
 impl Views {
+    /// Shows a view that was changed, with its keeper's knowledge of it renewed.
+    pub(super) async fn changed(&self, found: Found) -> Result<ViewReport, ViewsError> {
+        found.keeper.unload(found.record.id);
+        found.keeper.give_back(found.session);
+        found.keeper.tell();
+        self.show_of(&found.keeper, &found.record.name).await
+    }
+
     pub(crate) fn keeper(&self, database: &str) -> Arc<Keeper> {
         let mut keepers = lock(&self.inner.keepers);
         let keeper = keepers.entry(database.to_owned()).or_insert_with(|| {
