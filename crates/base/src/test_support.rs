@@ -1,6 +1,7 @@
-//! What tests of this and other crates see of conditions: their log lines and the list.
+//! What tests of this and other crates share: what they see of conditions, and what they leave out.
 
 use std::fmt::Debug;
+use std::io::Write;
 use std::sync::{Mutex, Once, PoisonError};
 
 use tracing::field::{Field, Visit};
@@ -8,6 +9,12 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::condition::active;
+
+/// Says that a test leaves out what it is for, past what captures the output of tests that pass.
+pub fn not_checked(reason: impl std::fmt::Display) {
+    // Without standard error nobody reads it.
+    let _ = std::io::stderr().write_all(format!("NOT CHECKED: {reason}\n").as_bytes());
+}
 
 /// Log lines of conditions, of all tests of this process.
 static LINES: Mutex<Vec<Line>> = Mutex::new(Vec::new());

@@ -15,6 +15,8 @@ pub mod readable;
 pub mod session;
 pub mod socket;
 pub mod subvolume;
+#[cfg(test)]
+mod test_support;
 mod trial;
 pub mod trust;
 pub mod write_back;

@@ -70,12 +70,12 @@ pub enum ViewsError {
         /// Where it is.
         databases: Vec<String>,
     },
-    /// Something else reads it.
-    #[error("view `{name}` is read by others, drop them first: {}", readers.join(", "))]
+    /// Something else needs it: another view, an object of a user's, or a trigger on a function of the view.
+    #[error("view `{name}` is needed by others, drop them first: {}", readers.join(", "))]
     InUse {
         /// The name.
         name: String,
-        /// Who reads it.
+        /// What needs it.
         readers: Vec<String>,
     },
     /// There are views in a database from which everything is to be removed.

@@ -21,7 +21,7 @@ impl Disk {
     /// `None` where nothing may be mounted.
     fn mount(place: &Place, megabytes: u32) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            crate::place::not_checked("a disk of its own takes root");
+            egret_base::test_support::not_checked("a disk of its own takes root");
             return None;
         }
         let (image, mounted) = (place.directory.join("disk"), place.data_dir().join("queue"));

@@ -30,11 +30,20 @@ pub fn crashes(default: u64) -> u64 {
     std::env::var("EGRET_CRASHES").map_or(default, |text| text.parse().unwrap())
 }
 
-/// Says that a test leaves out what it is for, past what captures the output of tests that pass.
-pub fn not_checked(reason: impl std::fmt::Display) {
-    std::io::stderr()
-        .write_all(format!("NOT CHECKED: {reason}\n").as_bytes())
+/// What a new session answers, or else what psql, with these options beside the usual ones, says.
+pub fn psql(options: &[&str], url: &str, sql: &str) -> Result<String, String> {
+    let output = Command::new("psql")
+        .args(["-X", "-A", "-t"])
+        .args(options)
+        .args(["-c", sql, url])
+        .env_remove("PGPASSWORD")
+        .stdin(Stdio::null())
+        .output()
         .unwrap();
+    if output.status.success() {
+        return Ok(text(&output.stdout).trim().to_owned());
+    }
+    Err(text(&output.stderr))
 }
 
 /// A place for one Egret: directory, ports, and who runs it.
@@ -255,18 +264,9 @@ impl Place {
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}"))
     }
 
-    /// What a new session through the proxy answers.
+    /// What a new session through the proxy answers, or else what psql says.
     pub fn psql(&self, url: &str, sql: &str) -> Result<String, String> {
-        let output = Command::new("psql")
-            .args(["-X", "-A", "-t", "-c", sql, url])
-            .env_remove("PGPASSWORD")
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        if output.status.success() {
-            return Ok(text(&output.stdout).trim().to_owned());
-        }
-        Err(text(&output.stderr))
+        psql(&[], url, sql)
     }
 
     /// The superuser's connection string of a database of the source.

@@ -88,7 +88,7 @@ fn a_second_egret_and_taken_ports_are_refused_by_name() {
 fn an_ordinary_user_gets_branches_by_copying() {
     let mut place = Place::new("user");
     if !rustix::process::geteuid().is_root() {
-        crate::place::not_checked("to be another user takes root");
+        egret_base::test_support::not_checked("to be another user takes root");
         return;
     }
     let nobody = owner();

@@ -4,6 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use super::*;
+use crate::test_support::not_checked;
 
 const V2: &str = "31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
 
@@ -60,14 +61,6 @@ fn a_name_with_a_dot_is_none() {
         path: "/sys/fs/cgroup".into(),
     };
     drop(group.child("memory.max"));
-}
-
-/// Says that a test leaves out what it is for, past what captures the output of tests that pass.
-fn not_checked(reason: impl std::fmt::Display) {
-    use std::io::Write;
-    std::io::stderr()
-        .write_all(format!("NOT CHECKED: {reason}\n").as_bytes())
-        .expect("an open standard error");
 }
 
 /// A new group below the one of this process; `None`, which is said, where none can be made.

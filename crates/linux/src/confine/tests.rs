@@ -3,6 +3,7 @@
 use std::process::{Child, ChildStdin, Stdio};
 
 use super::*;
+use crate::test_support::not_checked;
 
 const LIMITS: ProcessLimits = ProcessLimits {
     memory_bytes_max: 1 << 30,
@@ -53,14 +54,6 @@ fn shell() -> Reach {
         devices: vec!["/dev/null".into()],
         ..Reach::default()
     }
-}
-
-/// Says that a test leaves out what it is for, past what captures the output of tests that pass.
-fn not_checked(reason: impl std::fmt::Display) {
-    use std::io::Write;
-    std::io::stderr()
-        .write_all(format!("NOT CHECKED: {reason}\n").as_bytes())
-        .expect("an open standard error");
 }
 
 #[test]

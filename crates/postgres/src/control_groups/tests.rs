@@ -5,6 +5,8 @@
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
+use egret_base::test_support::not_checked;
+
 use super::*;
 
 const LIMITS: GroupLimits = GroupLimits {
@@ -20,14 +22,6 @@ const TASK: &str = "EGRET_TEST_CONTROL_GROUPS";
 
 /// A group of the test's own below that of this process, which ends with it.
 struct Base(ControlGroup);
-
-/// Says that a test leaves out what it is for, past what captures the output of tests that pass.
-fn not_checked(reason: impl std::fmt::Display) {
-    use std::io::Write;
-    std::io::stderr()
-        .write_all(format!("NOT CHECKED: {reason}\n").as_bytes())
-        .expect("an open standard error");
-}
 
 impl Base {
     /// `None`, which is said, where no group can be made.

@@ -4,27 +4,16 @@ mod maintenance;
 mod reach;
 mod schema_egret;
 
-use std::process::{Command, Stdio};
-
-use crate::place::{Place, text};
+use crate::place::{Place, psql};
 
 /// What one session through the proxy answers; an error is `SQLSTATE: message` and its details.
 fn ask(url: &str, sql: &str) -> Result<String, String> {
-    let output = Command::new("psql")
-        .args(["-X", "-A", "-t", "-q", "-v", "VERBOSITY=verbose"])
-        .args(["-c", sql, url])
-        .env_remove("PGPASSWORD")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    if output.status.success() {
-        return Ok(text(&output.stdout).trim().to_owned());
-    }
-    let error = text(&output.stderr);
-    let problem = error
-        .split_once(":  ")
-        .map_or(&*error, |(_, problem)| problem);
-    Err(problem.trim().to_owned())
+    psql(&["-q", "-v", "VERBOSITY=verbose"], url, sql).map_err(|error| {
+        let problem = error
+            .split_once(":  ")
+            .map_or(&*error, |(_, problem)| problem);
+        problem.trim().to_owned()
+    })
 }
 
 /// Asserts that a statement is refused with this SQLSTATE and these words.

@@ -58,7 +58,7 @@ fn a_configuration_file_that_others_can_change_is_not_read() {
 #[test]
 fn the_admin_token_is_not_sent_to_another_users_process() {
     if !is_root() {
-        crate::place::not_checked("a process of another user takes root");
+        egret_base::test_support::not_checked("a process of another user takes root");
         return;
     }
     let place = Place::new("squatter");
@@ -211,6 +211,7 @@ fn the_admin_token_is_printed_on_a_terminal_only() {
 #[test]
 fn psql_runs_no_commands_from_the_home_directory_of_another_user() {
     if !is_root() {
+        egret_base::test_support::not_checked("a directory of another user takes root");
         return;
     }
     let mut place = Place::new("foreign-home");

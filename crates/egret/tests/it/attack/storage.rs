@@ -391,7 +391,7 @@ impl DataVolume {
     /// Nothing where only root may mount.
     fn mount(place: &Place) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            crate::place::not_checked("a volume of its own takes root");
+            egret_base::test_support::not_checked("a volume of its own takes root");
             return None;
         }
         let path = place.data_dir();

@@ -40,12 +40,17 @@ impl Tenant<'_> {
 }
 
 /// Egret with documents of two tenants, a webhook of each, rows of an outbox, and a failed view.
-fn fill(place: &Place, tenants: [&Tenant<'_>; 2]) {
+fn fill(place: &Place) {
+    let made = place.json(&[
+        "token", "create", "other", "--tenant", "other", "--scope", "admin",
+    ]);
+    let other = made["token"].as_str().unwrap().to_owned();
+    let tenants = [place.admin_token(), other].map(|token| Tenant { place, token });
     let collection = json!({"collections": [{"collection": "notes", "identity": ["/n"], "history": {"versions": 3},
         "schema": {"type": "object", "required": ["n"],
             "properties": {"n": {"type": "string"}, "note": {"type": "string"}}}}]});
     tenants[0].send(Method::POST, "collections", &collection);
-    for (at, tenant) in tenants.into_iter().enumerate() {
+    for (at, tenant) in tenants.iter().enumerate() {
         let hook =
             json!({"webhook": format!("http://me:{SECRET}@127.0.0.1:9/{SECRET}"), "after": 0});
         tenant.send(Method::PUT, "document-subscriptions/hook", &hook);
@@ -74,18 +79,7 @@ fn a_branch_holds_nothing_that_schema_egret_keeps_for_others() {
     let mut place = Place::new("branch-schema-egret");
     place.variables = vec![("EGRET_OUTGOING_ALLOW", "127.0.0.1".to_owned())];
     let server = place.start(&["serve"]);
-    let made = place.json(&[
-        "token", "create", "other", "--tenant", "other", "--scope", "admin",
-    ]);
-    let [ours, others] = [
-        place.admin_token(),
-        made["token"].as_str().unwrap().to_owned(),
-    ]
-    .map(|token| Tenant {
-        place: &place,
-        token,
-    });
-    fill(&place, [&ours, &others]);
+    fill(&place);
     let source = place.source("postgres");
     assert_eq!(place.psql(&source, NOTES).unwrap(), "80");
     let rows =
@@ -134,18 +128,7 @@ fn documents_of_all_tenants_or_of_none_are_in_branches_where_a_setting_says_so()
             ("EGRET_BRANCHES_DOCUMENTS", setting.to_owned()),
         ];
         let server = place.start(&["serve"]);
-        let made = place.json(&[
-            "token", "create", "other", "--tenant", "other", "--scope", "admin",
-        ]);
-        let [ours, others] = [
-            place.admin_token(),
-            made["token"].as_str().unwrap().to_owned(),
-        ]
-        .map(|token| Tenant {
-            place: &place,
-            token,
-        });
-        fill(&place, [&ours, &others]);
+        fill(&place);
         place.json(&["branch", "create", "plain"]);
         let url = place.connection_string("plain", "postgres");
         assert_eq!(ask(&url, NOTES).unwrap(), notes);
