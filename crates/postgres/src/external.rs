@@ -365,9 +365,9 @@ impl ManagedLock {
     /// Takes the lock.
     ///
     /// # Errors
-    /// [`PostgresError::ManagedElsewhere`] with the holder when another Egret has it.
+    /// [`PostgresError::ManagedElsewhere`] with the holder when another Egret has it; those of [`connect`].
     pub async fn acquire(connection: &tokio_postgres::Config) -> Result<Self, PostgresError> {
-        let client = pool::connect(connection).await?;
+        let client = connect(connection).await?;
         let taken: bool = client
             .query_one(
                 "SELECT pg_catalog.pg_try_advisory_lock($1)",

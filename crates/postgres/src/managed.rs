@@ -157,7 +157,11 @@ async fn take_again(
                 // The latest reason is shown; the first one was logged.
                 let reason = egret_base::error::chain(&error);
                 unreachable.begin(&reason);
-                state.send_replace(Readiness::NotReady(LOST.to_owned()));
+                let shown = match error {
+                    PostgresError::TransactionMode => reason,
+                    _ => LOST.to_owned(),
+                };
+                state.send_replace(Readiness::NotReady(shown));
             }
         }
         tokio::time::sleep(CHECK_INTERVAL).await;

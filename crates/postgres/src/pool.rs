@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, RecyclingMethod, Runtime};
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -117,7 +117,8 @@ pub async fn connect_with_defaults(
     within_timeout(connection, open(connection)).await
 }
 
-/// Bounds the time in which a session is opened: `connect_timeout` of the connection for each of its hosts.
+/// Bounds the time in which a session is opened: `connect_timeout` of the connection for each address of its hosts, as
+/// the driver tries one after the other, and once more for what follows.
 ///
 /// # Errors
 /// What `opening` answers; [`PostgresError::ConnectTimeout`].
@@ -125,14 +126,35 @@ pub(crate) async fn within_timeout<T>(
     connection: &tokio_postgres::Config,
     opening: impl Future<Output = Result<T, PostgresError>>,
 ) -> Result<T, PostgresError> {
-    let hosts = connection.get_hosts().len();
-    let hosts = hosts.max(connection.get_hostaddrs().len()).max(1);
     let each = connection.get_connect_timeout().copied();
-    let timeout = each.unwrap_or(CONNECT_TIMEOUT) * u32::try_from(hosts).unwrap_or(u32::MAX);
+    let each = each.unwrap_or(CONNECT_TIMEOUT);
+    let addresses = tokio::time::timeout(each, count_addresses(connection)).await;
+    let timeout = each * addresses.unwrap_or(1).saturating_add(1);
     match tokio::time::timeout(timeout, opening).await {
         Ok(opened) => opened,
         Err(_) => Err(PostgresError::ConnectTimeout { timeout }),
     }
+}
+
+/// How many addresses the hosts of a connection have; one for a name that cannot be resolved.
+async fn count_addresses(connection: &tokio_postgres::Config) -> u32 {
+    let named = connection.get_hostaddrs().len();
+    if named > 0 {
+        return u32::try_from(named).unwrap_or(u32::MAX);
+    }
+    let mut count = 0_u32;
+    for host in connection.get_hosts() {
+        let addresses = match host {
+            Host::Tcp(name) => tokio::net::lookup_host((name.as_str(), 0)).await,
+            Host::Unix(_) => {
+                count = count.saturating_add(1);
+                continue;
+            }
+        };
+        let addresses = addresses.map_or(1, |addresses| addresses.count().max(1));
+        count = count.saturating_add(u32::try_from(addresses).unwrap_or(u32::MAX));
+    }
+    count.max(1)
 }
 
 async fn open(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {

@@ -6,7 +6,7 @@
 //!
 //! Requests without a token are bounded by connection, by address and in all. Where an address or the whole has
 //! reached its bound, the stranger with the most of them in progress is closed in favour of a connection with fewer:
-//! a client that does not read what it asked for keeps the public pages from nobody.
+//! a few connections that do not read what they asked for keep the public pages from nobody.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};

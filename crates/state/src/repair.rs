@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::types::Value;
@@ -163,14 +163,29 @@ fn keep(damaged: &Path, path: &Path, stamp: &str) -> Result<(), StateError> {
     let kept = with_suffix(path, &format!(".damaged-{stamp}"));
     for suffix in SUFFIXES {
         let (from, to) = (with_suffix(damaged, suffix), with_suffix(&kept, suffix));
-        if from.exists() && fs::hard_link(&from, &to).is_err() {
+        if !from.exists() || is_same_file(&from, &to) {
+            continue;
+        }
+        match fs::hard_link(&from, &to) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(failed(&to)(error));
+            }
             // A file system without hard links.
-            fs::copy(&from, &to).map_err(failed(&to))?;
-            let copied = File::open(&to).and_then(|file| file.sync_all());
-            copied.map_err(failed(&to))?;
+            Err(_) => {
+                fs::copy(&from, &to).map_err(failed(&to))?;
+                let copied = File::open(&to).and_then(|file| file.sync_all());
+                copied.map_err(failed(&to))?;
+            }
         }
     }
     sync_directory(path)
+}
+
+/// Whether a repair that was stopped has given the file this name already.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 fn remove_file(path: &Path) -> Result<(), StateError> {

@@ -92,14 +92,15 @@ impl Inner {
         tenant: Option<&str>,
     ) -> Result<Template, BranchesError> {
         let mut watch = Stopwatch::start();
+        // Before the source does anything for it.
+        if let Some(tenant) = tenant {
+            self.check_tenant_templates(tenant)?;
+        }
         let client = pool::connect(&self.source.connection("postgres", "branches")).await?;
         let data = self.source.layout().data;
         let facts = source::examine(&client, SOURCE, &data).await?;
         source::checkpoint(&client).await?;
         watch.phase("checkpoint");
-        if let Some(tenant) = tenant {
-            self.check_tenant_templates(tenant)?;
-        }
         let mut template = self.announce(&facts, None).await?;
         let to = self.paths.template(template.id);
         self.steps.before("template.copy");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use egret_base::Coded;
 use egret_postgres::databases::is_gone;
 use egret_postgres::retry::Policy;
 use tokio::sync::watch;
@@ -21,6 +22,9 @@ const AGAIN: Policy = Policy {
     longest_wait: Duration::from_secs(10),
 };
 
+/// Failures in a row that a restart of the server explains: they are no fault yet.
+const FAILURES_PASSING: u32 = 5;
+
 /// Looks for databases with documents until everything stops. `failures` is how often that has failed already.
 pub(super) async fn watch_over(
     documents: Documents,
@@ -36,7 +40,12 @@ pub(super) async fn watch_over(
             _ = stopping.changed() => continue,
             () = tokio::time::sleep(wait) => {}
         }
-        failures = match documents.look_around().await {
+        let looked = tokio::select! {
+            // The server may not answer.
+            _ = stopping.changed() => continue,
+            looked = documents.look_around(failures) => looked,
+        };
+        failures = match looked {
             Ok(()) => 0,
             Err(_) => failures.saturating_add(1),
         };
@@ -45,24 +54,30 @@ pub(super) async fn watch_over(
 
 impl Documents {
     /// Keeps the documents of every database that has some. A database that cannot be looked at keeps no other one from it.
+    /// After so many `failures` in a row, and at once where trying again does not help, it is a condition.
     ///
     /// # Errors
-    /// The last one; it is a condition already.
-    pub(super) async fn look_around(&self) -> Result<(), DocumentsError> {
+    /// The last one.
+    pub(super) async fn look_around(&self, failures: u32) -> Result<(), DocumentsError> {
         let unseen = &self.inner.unseen;
+        let passes = failures < FAILURES_PASSING;
         let databases = &self.inner.options.databases;
         let names = match databases.names().await {
             Ok(names) => names,
             Err(error) => {
-                unseen.fail(&error, "cannot look for databases with documents; retrying");
+                if !passes || !error.retryable() {
+                    unseen.fail(&error, "cannot look for databases with documents; retrying");
+                }
                 return Err(error.into());
             }
         };
         let mut seen = Ok(());
         for name in names {
             if let Err(error) = self.look_into(&name).await {
-                let reason = format_args!("{name}: {error}");
-                unseen.fail(reason, "cannot look for documents in a database; retrying");
+                if !passes || !error.retryable() {
+                    let reason = format_args!("{name}: {error}");
+                    unseen.fail(reason, "cannot look for documents in a database; retrying");
+                }
                 seen = Err(error);
             }
         }
@@ -92,7 +107,7 @@ impl Documents {
 
     /// Looks for databases with documents from now on.
     pub(super) async fn begin_watch(&self) {
-        let failures = u32::from(self.look_around().await.is_err());
+        let failures = u32::from(self.look_around(0).await.is_err());
         let (stopping, stopped) = watch::channel(false);
         let task = tokio::spawn(watch_over(self.clone(), failures, stopped));
         *lock(&self.inner.watcher) = Some((stopping, task));

@@ -137,49 +137,62 @@ impl TenantInFlight {
     }
 
     /// Waits until a call with so many items may go on, which is at once where no other tenant is at work.
-    pub async fn enter(&self, kind: InFlightKind, items: usize) -> InFlightPermit {
+    pub async fn enter(self: &Arc<Self>, kind: InFlightKind, items: usize) -> InFlightPermit {
         let permits = self.permits_for(items);
         if permits == 0 {
-            return InFlightPermit(None);
+            return InFlightPermit::default();
         }
         let permit = self.room(kind).clone().acquire_many_owned(permits).await;
         // The semaphore is never closed.
-        InFlightPermit(permit.ok())
+        self.permit(permit.ok())
+    }
+
+    /// A permit, for as long as which the tenant is known here: a new one of the same number would have room again.
+    fn permit(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> InFlightPermit {
+        InFlightPermit {
+            permit,
+            _tenant: Some(self.clone()),
+        }
     }
 
     /// The permit of a call with so many items, unless it must [`enter`](Self::enter) and wait.
-    pub fn try_enter(&self, kind: InFlightKind, items: usize) -> Option<InFlightPermit> {
+    pub fn try_enter(self: &Arc<Self>, kind: InFlightKind, items: usize) -> Option<InFlightPermit> {
         let permits = self.permits_for(items);
         if permits == 0 {
-            return Some(InFlightPermit(None));
+            return Some(InFlightPermit::default());
         }
         let permit = self.room(kind).clone().try_acquire_many_owned(permits);
-        permit.ok().map(|permit| InFlightPermit(Some(permit)))
+        permit.ok().map(|permit| self.permit(Some(permit)))
     }
 }
 
 /// Room for the items of a call, given back when it is dropped.
-#[derive(Debug, Default)]
-pub struct InFlightPermit(Option<OwnedSemaphorePermit>);
+#[derive(Default)]
+pub struct InFlightPermit {
+    permit: Option<OwnedSemaphorePermit>,
+    _tenant: Option<Arc<TenantInFlight>>,
+}
 
 /// Room for the items of a stream, given back as they are answered, and all of it when dropped.
 pub struct StreamInFlight {
-    room: Arc<Semaphore>,
+    tenant: Arc<TenantInFlight>,
+    kind: InFlightKind,
     taken: AtomicUsize,
 }
 
 impl StreamInFlight {
     /// Nothing yet.
-    pub fn new(tenant: &TenantInFlight, kind: InFlightKind) -> Self {
+    pub fn new(tenant: Arc<TenantInFlight>, kind: InFlightKind) -> Self {
         Self {
-            room: tenant.room(kind).clone(),
+            tenant,
+            kind,
             taken: AtomicUsize::new(0),
         }
     }
 
     /// Holds what was taken for a message.
     pub fn hold(&self, permit: InFlightPermit) {
-        if let Some(permit) = permit.0 {
+        if let Some(permit) = permit.permit {
             self.taken
                 .fetch_add(permit.num_permits(), Ordering::Relaxed);
             permit.forget();
@@ -197,7 +210,7 @@ impl StreamInFlight {
             .taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         let before = before.unwrap_or_default();
-        self.room.add_permits(before.min(items));
+        self.tenant.room(self.kind).add_permits(before.min(items));
     }
 }
 

@@ -123,7 +123,9 @@ fn a_data_directory_is_empty_or_egrets_and_keeps_its_mode() {
 #[test]
 fn a_data_directory_that_is_closed_to_postgresql_stays_closed_and_is_named() {
     if !is_root() {
-        eprintln!("NOT CHECKED: PostgreSQL runs as another user where Egret is root");
+        egret_base::test_support::not_checked(
+            "PostgreSQL runs as another user where Egret is root",
+        );
         return;
     }
     let place = Place::new("data-dir-closed");

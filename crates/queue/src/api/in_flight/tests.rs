@@ -21,7 +21,7 @@ fn poll<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Poll<T> {
 }
 
 /// A permit, where there is one at once.
-fn enter(tenant: &TenantInFlight, items: usize) -> Option<InFlightPermit> {
+fn enter(tenant: &Arc<TenantInFlight>, items: usize) -> Option<InFlightPermit> {
     match poll(&mut pin!(tenant.enter(InFlightKind::Tasks, items))) {
         Poll::Ready(permit) => Some(permit),
         Poll::Pending => None,
@@ -109,7 +109,7 @@ fn a_stream_gives_back_what_is_answered_and_the_rest_at_its_end() {
     let (_, in_flight) = in_flight();
     let (flooding, other) = (in_flight.of(FLOODING), in_flight.of(OTHER));
     drop((enter(&other, 1), enter(&flooding, 1)));
-    let stream = StreamInFlight::new(&flooding, InFlightKind::Tasks);
+    let stream = StreamInFlight::new(flooding.clone(), InFlightKind::Tasks);
     stream.hold(enter(&flooding, 1_000).unwrap());
     assert!(enter(&flooding, 500).is_none());
     stream.give_back(500);

@@ -102,7 +102,7 @@ impl Produce {
         let in_flight = queues.in_flight(caller.tenant());
         let sink = Arc::new(Sink {
             outlet: Outlet::default(),
-            in_flight: StreamInFlight::new(&in_flight, InFlightKind::Tasks),
+            in_flight: StreamInFlight::new(in_flight.clone(), InFlightKind::Tasks),
         });
         Self {
             reach: rights::reach(&caller, rights::PRODUCE),

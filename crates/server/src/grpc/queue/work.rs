@@ -9,8 +9,8 @@ use egret_proto::Encoded;
 use egret_proto::queue::v1;
 use egret_queue::model::{AttemptEnd, Lease, TaskId};
 use egret_queue::{
-    Assigned, InFlightKind, QueueError, Queues, ReportSink, Reports, StreamInFlight, WorkSink,
-    WorkSpec, Worker, check_batch,
+    Assigned, InFlightKind, QueueError, Queues, ReportSink, Reports, StreamInFlight,
+    TenantInFlight, WorkSink, WorkSpec, Worker, check_batch,
 };
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
@@ -74,6 +74,8 @@ type Taken = Result<(Worker, u64), QueueError>;
 /// A conversation with a worker.
 pub(super) struct Work {
     queues: Queues,
+    /// What its tenant has in flight.
+    in_flight: Arc<TenantInFlight>,
     caller: Caller,
     inbound: Option<Streaming<v1::WorkRequest>>,
     sink: Arc<Sink>,
@@ -117,10 +119,11 @@ impl Work {
         let in_flight = queues.in_flight(caller.tenant());
         let sink = Sink {
             outlet: Outlet::default(),
-            in_flight: StreamInFlight::new(&in_flight, InFlightKind::Reports),
+            in_flight: StreamInFlight::new(in_flight.clone(), InFlightKind::Reports),
         };
         Self {
             queues,
+            in_flight,
             caller,
             inbound: Some(inbound),
             sink: Arc::new(sink),
@@ -251,12 +254,12 @@ impl Work {
             reports: message.reports,
         };
         self.next_number += count as u64;
-        let in_flight = self.queues.in_flight(self.caller.tenant());
-        if let Some(permit) = in_flight.try_enter(InFlightKind::Reports, count) {
+        if let Some(permit) = self.in_flight.try_enter(InFlightKind::Reports, count) {
             self.sink.in_flight.hold(permit);
             reported.submit();
             return self.go_on(&rest);
         }
+        let in_flight = self.in_flight.clone();
         let submitting = tokio::spawn(async move {
             let permit = in_flight.enter(InFlightKind::Reports, count).await;
             reported.sink.in_flight.hold(permit);

@@ -10,8 +10,8 @@ use tonic::transport::Channel;
 use super::rig::{Rig, answered};
 use super::wire::{outgoing, soon};
 
-/// How long a call may take that nothing holds up. A stalled connection is closed only later.
-const PROMPT: Duration = Duration::from_secs(10);
+/// How long a call may take that nothing holds up: less than the 30 s after which a stalled stream is reset.
+const PROMPT: Duration = Duration::from_secs(25);
 
 /// Streams, by the tasks of each of their messages.
 const MESSAGES: [usize; 8] = [500, 500, 400, 1_000, 500, 500, 1_000, 1_000];
