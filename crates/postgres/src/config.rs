@@ -29,7 +29,7 @@ egret_base::settings! {
         /// How long a clean stop may take before the server is told to stop immediately.
         stop_timeout: Span = Span::secs(30),
         /// How long opening a session may take, unless the connection string has a `connect_timeout`. Each
-        /// address of the host, or of several hosts, has as long, and what follows once more. At least 1 ms.
+        /// address of the host, or of several hosts, has as long, and what follows once more.
         connect_timeout: Span = Span::secs(10),
         /// How often what the embedded server added to its files is handed to the disk. Left alone,
         /// the kernel keeps it for half a minute and then writes all of it at once, and commits wait
