@@ -343,7 +343,7 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
         "1",
         "nothing is gone"
     );
-    let in_use = ["read by others", "public.most depends on view public"];
+    let in_use = ["needed by others", "public.most depends on view public"];
     refused(&place, &["view", "drop", "by_carrier"], 1, &in_use);
     check(&place, &["view", "show", "by_carrier"], &["active"]);
     check(
