@@ -113,12 +113,15 @@ egret_base::settings! {
         /// Largest number of processes and threads of a branch that has a user id or a control group of
         /// its own.
         processes_max: u32 = 1_000,
+        /// Largest number of processes and threads of all branches together, by their control group, so
+        /// that the source and the machine keep the rest.
+        total_processes_max: u32 = 20_000,
         /// Whether each branch is in a control group (version 2) of its own, with the limits below: `auto`
         /// uses what this machine lets Egret use and says what is missing, `full` refuses to start
         /// branches where something is missing, `off` uses none.
         cgroup: String = "auto".to_owned(),
         /// Largest memory of one branch, with what the kernel caches of its files, by its control group.
-        /// Empty: half of the machine's.
+        /// A branch gets no swap. Empty: half of the machine's.
         memory_max: Option<Size> = None,
         /// Largest memory of all branches together, by their control group, so that the source keeps the
         /// rest. Empty: three quarters of the machine's.

@@ -72,8 +72,9 @@ impl Inner {
         self.document_retention()?;
         self.paths.make()?;
         let owner = self.source.owner().ok_or_else(unknown)?;
+        let (inner, user) = (self.clone(), owner.clone());
         let started = Started {
-            isolation: self.isolation(&owner)?,
+            isolation: blocking(move || inner.isolation(&user)).await?,
             registry: Registry::open(&self.data_dir.join("state.db"))?,
             binaries: self.source.binaries().ok_or_else(unknown)?,
             owner,
@@ -86,7 +87,8 @@ impl Inner {
         self.recall_pool_sizes()?;
         let to_start = self.recover().await?;
         let started = self.started()?;
-        let left = started.isolation.groups().remove_leftovers();
+        let isolation = started.isolation.clone();
+        let left = blocking(move || Ok(isolation.groups().remove_leftovers())).await?;
         if left > 0 {
             tracing::info!(left, "control groups of an earlier Egret are removed");
         }
@@ -163,6 +165,11 @@ impl Inner {
                 reason: format!("branches.total_cpu_weight is {weight}: use 1 to 10000"),
             });
         }
+        if self.config.total_processes_max == 0 {
+            return Err(BranchesError::Isolation {
+                reason: "branches.total_processes_max is 0: use 1 or more".to_owned(),
+            });
+        }
         let groups = ControlGroups::open(policy, self.group_limits(), &self.data_dir);
         let description = groups.describe();
         if policy == GroupPolicy::Full && !groups.is_complete() {
@@ -188,6 +195,7 @@ impl Inner {
             cpu_percent_max: config.cpu_percent_max,
             total_cpu_weight: config.total_cpu_weight,
             processes_max: config.processes_max,
+            total_processes_max: config.total_processes_max,
         }
     }
 
@@ -358,7 +366,9 @@ impl Inner {
                 }
             })
             .await;
-        started.isolation.groups().remove();
+        let isolation = started.isolation.clone();
+        let removed = tokio::task::spawn_blocking(move || isolation.groups().remove());
+        removed.await.expect("removing groups does not panic");
         let left = std::mem::take(&mut *lock(&left));
         if let Err(error) = self.flush_volume().await {
             tracing::warn!(%error, "the volume was not flushed");

@@ -8,7 +8,8 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -120,14 +121,21 @@ impl ControlGroup {
     /// `None` when another process has it.
     ///
     /// # Errors
-    /// The kernel's, also when the group does not exist.
+    /// The kernel's, also when the group does not exist, or was removed by the last holder of the lock.
     pub fn lock(&self) -> io::Result<Option<File>> {
         use rustix::fs::{FlockOperation, flock};
         let directory = File::open(&self.path)?;
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(directory)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        // It may have been removed, and made again, after it was opened.
+        let (held, present) = (directory.metadata()?, fs::metadata(&self.path)?);
+        if (held.dev(), held.ino()) == (present.dev(), present.ino()) {
+            Ok(Some(directory))
+        } else {
+            Err(io::ErrorKind::NotFound.into())
         }
     }
 
@@ -192,14 +200,16 @@ impl ControlGroup {
         self.set("cgroup.procs", &pid.to_string())
     }
 
-    /// What a child enters the group by, see [`Entrance::enter`].
+    /// What a child enters the group by.
     ///
     /// # Errors
     /// The kernel's.
     pub fn entrance(&self) -> io::Result<Entrance> {
-        let path = self.path.join("cgroup.procs");
-        let file = File::options().write(true).open(path)?;
-        Ok(Entrance(file.into()))
+        let processes = self.path.join("cgroup.procs");
+        Ok(Entrance {
+            directory: File::open(&self.path)?.into(),
+            processes: File::options().write(true).open(processes)?.into(),
+        })
     }
 
     /// Kills every process in it and below; returns before they have ended.
@@ -311,9 +321,12 @@ impl ControlGroup {
     }
 }
 
-/// The open list of a group's processes. It can be used after the right to open it is given up.
+/// A group and the list of its processes, open. They can be used after the right to open them is given up.
 #[derive(Debug)]
-pub struct Entrance(OwnedFd);
+pub struct Entrance {
+    directory: OwnedFd,
+    processes: OwnedFd,
+}
 
 impl Entrance {
     /// Moves the calling process into the group: a bare system call, for a child before exec.
@@ -321,8 +334,13 @@ impl Entrance {
     /// # Errors
     /// The kernel's.
     pub fn enter(&self) -> io::Result<()> {
-        rustix::io::write(self.0.as_fd(), b"0")?;
+        rustix::io::write(self.processes.as_fd(), b"0")?;
         Ok(())
+    }
+
+    /// The group as clone3(2) takes it, by which a process is made inside of it.
+    pub(crate) fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
     }
 
     /// Tries to enter with a child that ends before it runs a program.
@@ -339,21 +357,11 @@ impl Entrance {
     }
 }
 
-/// Whether a process is this one or descends from it, as far as the processes between them live.
-pub fn is_own_descendant(pid: i32) -> bool {
-    let own = std::process::id().cast_signed();
-    let mut pid = pid;
+/// A process and those that it descends from, the nearest first, as far as those between them live.
+pub fn ancestry(pid: i32) -> impl Iterator<Item = i32> {
+    let above = |pid: &i32| parent_of(*pid).filter(|parent| *parent > 0);
     // A chain of parents is short; a pid that is reused while it is followed could make it a circle.
-    for _ in 0..1_000 {
-        if pid == own {
-            return true;
-        }
-        match parent_of(pid) {
-            Some(parent) if parent > 0 => pid = parent,
-            _ => return false,
-        }
-    }
-    false
+    std::iter::successors(Some(pid), above).take(1_000)
 }
 
 fn parent_of(pid: i32) -> Option<i32> {

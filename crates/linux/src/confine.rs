@@ -120,11 +120,15 @@ impl Confinement {
         })
     }
 
-    /// Has the child enter a control group first of all.
+    /// Has the child be in a control group first of all.
     #[must_use]
     pub fn in_group(mut self, group: Entrance) -> Self {
         self.group = Some(group);
         self
+    }
+
+    pub(crate) fn group(&self) -> Option<&Entrance> {
+        self.group.as_ref()
     }
 
     /// Makes `command` run confined, in a session of its own, as [`crate::session::in_own_session`]
@@ -151,12 +155,18 @@ impl Confinement {
         }
     }
 
-    /// In the child, in this order: each step takes away what the next ones do not need.
+    /// In the child.
     fn enter(&self) -> io::Result<()> {
-        rustix::process::setsid()?;
         if let Some(group) = &self.group {
             group.enter()?;
         }
+        self.enter_from_within_group()
+    }
+
+    /// In a child that is in its group, in this order: each step takes away what the next ones do not
+    /// need. Allocates nothing and takes no lock.
+    pub(crate) fn enter_from_within_group(&self) -> io::Result<()> {
+        rustix::process::setsid()?;
         if let Some((_, root)) = &self.user {
             root.enter()?;
         }

@@ -1,5 +1,5 @@
 //! The few things Egret asks of Linux that no safe, well-kept crate offers: btrfs subvolume
-//! ioctls, starting a child in its own session, confined or in a control group, waiting on a descriptor, starting write-back,
+//! ioctls, starting a child in its own session, confined or inside of a control group, waiting on a descriptor, starting write-back,
 //! working below an open directory, finding the socket in a directory of another user, finding where another user's process works, and telling which paths only root and this user can change.
 //!
 //! This is the only crate of the workspace that holds `unsafe` code. Each use is a few lines with
@@ -14,6 +14,7 @@ pub mod process;
 pub mod readable;
 pub mod session;
 pub mod socket;
+pub mod spawn;
 pub mod subvolume;
 #[cfg(test)]
 mod test_support;

@@ -23,9 +23,13 @@ use egret_base::settings::Size;
 use egret_linux::cgroup::{ControlGroup, Entrance};
 use sha2::{Digest, Sha256};
 
+use crate::error::PostgresError;
+
+mod bounds;
 mod delegation;
 
-use delegation::{check_delegated, give_controllers, make_locked, remove_abandoned};
+use bounds::{Bound, Presence};
+use delegation::{Base, make_locked, remove_abandoned};
 
 /// What bounds memory, processor time and processes.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
@@ -69,6 +73,8 @@ pub struct GroupLimits {
     pub total_cpu_weight: u32,
     /// Processes and threads of each server.
     pub processes_max: u32,
+    /// Processes and threads of all servers together.
+    pub total_processes_max: u32,
 }
 
 /// The control groups of servers, or why there are none.
@@ -88,7 +94,7 @@ pub struct ControlGroups {
 struct ServerGroups {
     all: ControlGroup,
     controllers: BTreeSet<String>,
-    /// Held against other Egrets, which remove groups whose lock is free.
+    /// Held against other Egrets, which remove groups whose lock is free; `None` once the group is removed.
     lock: Mutex<Option<File>>,
     /// Names of groups with a server of this Egret.
     taken: Mutex<BTreeSet<String>>,
@@ -120,8 +126,9 @@ impl ControlGroups {
     ) -> Self {
         let mut missing = Vec::new();
         let state = own.and_then(|own| {
-            let groups = ServerGroups::open(&own, &group_name(data_dir), wanted, &mut missing)?;
-            groups.bound_all(&limits).map_err(|error| {
+            let groups = ServerGroups::open(&own, data_dir, wanted, &mut missing)?;
+            let bounded = groups.bound(&groups.all, bounds::of_all(&limits));
+            bounded.map_err(|error| {
                 groups.remove();
                 format!("the limits of all branches cannot be set: {error}")
             })?;
@@ -161,7 +168,8 @@ impl ControlGroups {
             });
         }
         if groups.has("pids") {
-            bounds.push(format!("{} processes each", limits.processes_max));
+            let (each, all) = (limits.processes_max, limits.total_processes_max);
+            bounds.push(format!("{each} processes each and {all} in all"));
         }
         if !self.missing.is_empty() {
             bounds.push(format!("NOT bounded: {}", self.missing.join("; ")));
@@ -174,18 +182,29 @@ impl ControlGroups {
     /// there are no groups.
     ///
     /// # Errors
-    /// The kernel's, where every server is to have one.
-    pub(crate) fn lease(&self, data: &Path, nice: u16) -> io::Result<Option<GroupLease>> {
+    /// [`PostgresError::NoProcessLeft`]; [`PostgresError::Io`] where every server is to have a group.
+    pub(crate) fn lease(
+        &self,
+        data: &Path,
+        nice: u16,
+    ) -> Result<Option<GroupLease>, PostgresError> {
         let Ok(groups) = &self.state else {
             return Ok(None);
         };
+        if groups.has("pids") && groups.processes() >= u64::from(self.limits.total_processes_max) {
+            return Err(PostgresError::NoProcessLeft {
+                max: self.limits.total_processes_max,
+            });
+        }
         match self.lease_in(groups, data, nice) {
             Ok(lease) => {
                 self.not_bounded
                     .recover("branches have control groups again");
                 Ok(Some(lease))
             }
-            Err(error) if self.policy == GroupPolicy::Full => Err(error),
+            Err(error) if self.policy == GroupPolicy::Full => {
+                Err(crate::error::io("make a control group for", data)(error))
+            }
             Err(error) => {
                 let message = "a branch runs without a control group of its own";
                 self.not_bounded.fail(error, message);
@@ -204,7 +223,7 @@ impl ControlGroups {
             group: groups.make_new(server_name(data))?,
             groups: groups.clone(),
         };
-        match groups.bound(&lease.group, &self.limits, nice) {
+        match groups.bound(&lease.group, bounds::of_server(&self.limits, nice)) {
             Ok(()) => Ok(lease),
             Err(error) => {
                 lease.release();
@@ -256,27 +275,31 @@ impl ControlGroups {
 }
 
 impl ServerGroups {
-    /// The group `name` below the own group, with those of the wanted controllers that can be had; the
-    /// others go to `missing`.
+    /// The group of a data directory below the own group, with those of the wanted controllers that can be had;
+    /// the others go to `missing`.
     fn open(
         own: &ControlGroup,
-        name: &str,
+        data_dir: &Path,
         wanted: &[&'static str],
         missing: &mut Vec<String>,
     ) -> Result<Self, String> {
-        let base = match own.parent() {
+        let fail = |error| format!("{} cannot be examined: {error}", data_dir.display());
+        let name = group_name(data_dir).map_err(fail)?;
+        let group = match own.parent() {
             Some(parent) if own.name() == MAIN => parent,
             _ => own.clone(),
         };
-        check_delegated(&base)?;
-        remove_abandoned(&base);
-        let all = base.child(name);
-        let lock = make_locked(&all)
-            .map_err(|error| format!("{} cannot be made: {error}", all.path().display()))?;
+        let base = Base::new(group, data_dir);
+        base.check_delegated()?;
+        remove_abandoned(&base.group);
+        let all = base.group.child(&name);
+        let path = all.path().display();
+        let lock = make_locked(&all).map_err(|error| format!("{path} cannot be made: {error}"))?;
+        let lock = lock.ok_or_else(|| format!("another process has locked {path}"))?;
         let groups = Self {
-            controllers: give_controllers(&base, &all, wanted, missing),
+            controllers: base.give_controllers(&all, wanted, missing),
             all,
-            lock: Mutex::new(lock),
+            lock: Mutex::new(Some(lock)),
             taken: Mutex::default(),
         };
         match groups.try_out() {
@@ -300,34 +323,25 @@ impl ServerGroups {
         self.controllers.contains(controller)
     }
 
-    fn bound_all(&self, limits: &GroupLimits) -> io::Result<()> {
-        if self.has("memory") {
-            let most = limits.total_memory_max.bytes();
-            self.all.set("memory.max", &most.to_string())?;
-        }
-        if self.has("cpu") {
-            let weight = limits.total_cpu_weight;
-            self.all.set("cpu.weight", &weight.to_string())?;
-        }
-        Ok(())
+    /// How many processes and threads of all servers there are.
+    fn processes(&self) -> u64 {
+        let path = self.all.path().join("pids.current");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
     }
 
-    fn bound(&self, group: &ControlGroup, limits: &GroupLimits, nice: u16) -> io::Result<()> {
-        if self.has("memory") {
-            let most = limits.memory_max.bytes();
-            group.set("memory.max", &most.to_string())?;
-        }
-        if self.has("cpu") {
-            // Among groups the priorities of processes count for nothing.
-            group.set("cpu.weight.nice", &nice.to_string())?;
-            if limits.cpu_percent_max != 0 {
-                let (percent, period_us) = (u64::from(limits.cpu_percent_max), 100_000);
-                let quota_us = percent * period_us / 100;
-                group.set("cpu.max", &format!("{quota_us} {period_us}"))?;
+    /// Sets those bounds whose controllers groups have.
+    fn bound(&self, group: &ControlGroup, bounds: Vec<Bound>) -> io::Result<()> {
+        for bound in bounds {
+            if !self.has(bound.controller) {
+                continue;
             }
-        }
-        if self.has("pids") {
-            group.set("pids.max", &limits.processes_max.to_string())?;
+            match group.set(bound.file, &bound.value) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound
+                        && bound.presence == Presence::Optional => {}
+                result => result?,
+            }
         }
         Ok(())
     }
@@ -346,26 +360,30 @@ impl ServerGroups {
         Err(io::Error::other("too many groups of this server are left"))
     }
 
+    /// Removes the groups without processes, and with the last one the common group, which is another Egret's to make from
+    /// then on.
     fn remove(&self) {
+        let mut held = lock(&self.lock);
+        if held.is_none() {
+            return;
+        }
         for group in self.all.children().unwrap_or_default() {
             // Processes that are killed take a moment to end.
             if group.await_empty(REMOVE_TIMEOUT).unwrap_or(false) {
                 end(&group);
             }
         }
-        if let Err(error) = self.all.remove() {
-            tracing::debug!(%error, "servers keep their control groups");
+        match self.all.remove() {
+            Ok(()) => *held = None,
+            Err(error) => tracing::debug!(%error, "servers keep their control groups"),
         }
-        *lock(&self.lock) = None;
     }
 }
 
 impl Drop for ServerGroups {
     fn drop(&mut self) {
         // Servers that outlive this process keep their groups, and are adopted with them.
-        if self.all.path().exists() {
-            self.remove();
-        }
+        self.remove();
     }
 }
 
@@ -397,12 +415,15 @@ impl GroupLease {
 
 /// Ends a group with everything in it; returns whether it is gone.
 fn end(group: &ControlGroup) -> bool {
-    let ended = group.end(END_TIMEOUT);
-    if let Err(error) = &ended {
-        let path = group.path().display();
-        tracing::debug!(%error, %path, "a control group was not removed");
+    match group.end(END_TIMEOUT) {
+        // Another thread may have ended it meanwhile.
+        Err(error) if group.path().exists() => {
+            let path = group.path().display();
+            tracing::debug!(%error, %path, "a control group was not removed");
+            false
+        }
+        _ => true,
     }
-    ended.is_ok()
 }
 
 fn memory_kills(group: &ControlGroup) -> u64 {
@@ -410,13 +431,20 @@ fn memory_kills(group: &ControlGroup) -> u64 {
     group.count("memory.events", "oom_kill").unwrap_or(0)
 }
 
-/// The name of the group of all servers of a data directory.
-fn group_name(data_dir: &Path) -> String {
+/// The name of the group of all servers of a data directory. By its path alone, two directories of different mount
+/// namespaces would share a group.
+fn group_name(data_dir: &Path) -> io::Result<String> {
     use std::os::unix::ffi::OsStrExt;
-    let whole = std::fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
-    let sum = Sha256::digest(whole.as_os_str().as_bytes());
+    use std::os::unix::fs::MetadataExt;
+    let whole = std::fs::canonicalize(data_dir)?;
+    let directory = std::fs::metadata(&whole)?;
+    let sum = Sha256::new()
+        .chain_update(directory.dev().to_le_bytes())
+        .chain_update(directory.ino().to_le_bytes())
+        .chain_update(whole.as_os_str().as_bytes())
+        .finalize();
     let hex: String = sum[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{BRANCHES}{hex}")
+    Ok(format!("{BRANCHES}{hex}"))
 }
 
 /// What the groups of a server are named after: its data directory, which has the name of an id.

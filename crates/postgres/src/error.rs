@@ -100,6 +100,14 @@ pub enum PostgresError {
         /// How many there are.
         count: u32,
     },
+    /// Servers of branches have as many processes as all of them together may have.
+    #[error(
+        "the servers of branches have {max} processes and threads, which branches.total_processes_max allows: destroy or suspend branches, or raise it"
+    )]
+    NoProcessLeft {
+        /// How many they may have.
+        max: u32,
+    },
     /// A program of PostgreSQL failed.
     #[error("{program} failed: {output}")]
     Program {
@@ -251,7 +259,9 @@ impl Coded for PostgresError {
             PostgresError::SocketPath { .. } => "socket_path_too_long",
             PostgresError::Io { .. } => "postgres_files",
             PostgresError::NotEmpty { .. } => "postgres_data_directory",
-            PostgresError::NoUserLeft { .. } => "limit_exceeded",
+            PostgresError::NoUserLeft { .. } | PostgresError::NoProcessLeft { .. } => {
+                "limit_exceeded"
+            }
             PostgresError::Program { .. } => "postgres_program",
             PostgresError::StartFailed { .. } => "postgres_start_failed",
             PostgresError::StartTimeout { .. } => "postgres_start_timeout",
@@ -284,9 +294,9 @@ impl Coded for PostgresError {
             | PostgresError::ConnectTimeout { .. }
             | PostgresError::Unreachable { .. } => Kind::Unavailable,
             PostgresError::Answer { .. } => Kind::Conflict,
-            PostgresError::NoUserLeft { .. } | PostgresError::SessionsTaken(_) => {
-                Kind::LimitReached
-            }
+            PostgresError::NoUserLeft { .. }
+            | PostgresError::NoProcessLeft { .. }
+            | PostgresError::SessionsTaken(_) => Kind::LimitReached,
             PostgresError::StartTimeout { .. } => Kind::TimedOut,
             PostgresError::Server { source, .. } if crate::retry::is_transient(source) => {
                 Kind::Unavailable

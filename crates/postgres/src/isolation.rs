@@ -331,11 +331,26 @@ impl UserLease {
         self.id
     }
 
+    /// Kills the processes that the user has at this moment. Returns whether there were none.
+    pub(crate) fn kill_present(&self) -> bool {
+        !has_processes(self.id) || kill_processes_of(self.id) == 0
+    }
+
     /// Kills every process of the user: a server's superuser may have started some that the server
-    /// does not know. Returns whether all are gone.
-    pub(crate) fn kill_processes(&self) -> bool {
+    /// does not know. Waits for their ends.
+    pub(crate) async fn end_processes(&self) {
         for _ in 0..KILL_ROUNDS {
-            if !has_processes(self.id) || kill_processes_of(self.id) == 0 {
+            if self.kill_present() {
+                return;
+            }
+            tokio::time::sleep(KILL_PAUSE).await;
+        }
+    }
+
+    /// As [`UserLease::end_processes`], on a thread that may wait. Returns whether all are gone.
+    fn kill_processes(&self) -> bool {
+        for _ in 0..KILL_ROUNDS {
+            if self.kill_present() {
                 return true;
             }
             std::thread::sleep(KILL_PAUSE);

@@ -75,6 +75,11 @@ impl Owner {
         }
     }
 
+    /// Whether a process of this user has to change to it.
+    pub(crate) fn is_another(&self) -> bool {
+        self.switch
+    }
+
     /// Makes `command` run as this user.
     pub fn apply<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         if self.switch {

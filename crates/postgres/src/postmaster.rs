@@ -7,7 +7,6 @@
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,52 +14,26 @@ use egret_linux::readable::Readable;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use tokio::runtime::Handle;
 
 use crate::control_groups::GroupLease;
 use crate::error::{PostgresError, io};
 use crate::isolation::{Isolation, UserLease};
-use crate::owner::Owner;
-use crate::pidfile::{self, PidFile};
-use crate::provision::Binaries;
+use crate::pidfile::PidFile;
 
+mod launch;
 mod log;
 mod process;
 mod spawn;
 mod watch;
 
+pub use launch::{Launch, SOCKET_PATH_BYTES_MAX, check_socket_path};
 pub(crate) use log::last_lines;
+pub(crate) use process::is_server_below;
 pub use process::{in_directory, start_ticks};
-
-/// The longest path a unix socket can have, in bytes (`sun_path` of unix(7), less the zero).
-pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Lines of a server's log that say why it did not start.
 const LOG_LINES: usize = 12;
-
-/// How a postmaster is to be started.
-#[derive(Clone, Debug)]
-pub struct Launch {
-    /// The programs.
-    pub binaries: Binaries,
-    /// The data directory.
-    pub data: PathBuf,
-    /// Where its socket goes; must exist and belong to `owner`.
-    pub socket_dir: PathBuf,
-    /// TCP port, which also names the socket.
-    pub port: u16,
-    /// Settings given on the command line, which win over every file: name and value.
-    pub settings: Vec<(String, String)>,
-    /// Whom its files belong to, and who it runs as where it is not kept apart.
-    pub owner: Owner,
-    /// Keeps it apart from everything else on the machine.
-    pub isolation: Option<Arc<Isolation>>,
-    /// Where what it prints goes.
-    pub log_file: PathBuf,
-    /// Its `oom_score_adj`: positive values offer it to the kernel before others.
-    pub oom_score_adj: i16,
-    /// By how much its processes yield to others: nice(1), 0 to 19.
-    pub nice: u16,
-}
 
 /// How a postmaster is told to stop (`pg_ctl stop -m`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,61 +64,6 @@ pub struct Postmaster {
 }
 
 impl Postmaster {
-    /// Starts a postmaster. It is not ready yet: see [`Postmaster::ready`].
-    ///
-    /// # Errors
-    /// [`PostgresError`] when the socket's path is too long, processes of an earlier postmaster
-    /// still use the data directory, or the program cannot be started.
-    pub async fn launch(launch: &Launch) -> Result<Self, PostgresError> {
-        check_socket_path(&launch.socket_dir, launch.port)?;
-        clear_stale_files(launch)?;
-        let lease = match &launch.isolation {
-            Some(isolation) => isolation.lease()?,
-            None => None,
-        };
-        let owned = launch.clone();
-        let spawned = tokio::task::spawn_blocking(move || {
-            let group = match spawn::group(&owned) {
-                Ok(group) => group,
-                Err(error) => {
-                    lease.into_iter().for_each(UserLease::release);
-                    return Err(error);
-                }
-            };
-            match spawn::spawn(&owned, lease.as_ref(), group.as_ref()) {
-                Ok(spawned) => Ok((spawned, lease, group)),
-                Err(error) => {
-                    lease.into_iter().for_each(UserLease::release);
-                    group.into_iter().for_each(GroupLease::release);
-                    Err(error)
-                }
-            }
-        });
-        let (spawned, lease, group) = spawned.await.expect("starting a process does not panic")?;
-        let pid = spawned.pid;
-        let mut postmaster = Self::watch_process(pid, &launch.data)?;
-        postmaster.lease = lease;
-        postmaster.group = group;
-        postmaster.log = Some(spawned.log);
-        let off = |(name, value): &(String, String)| name == "logging_collector" && value == "off";
-        postmaster.collects_log = !launch.settings.iter().any(off);
-        if launch.nice != 0 {
-            // Before it has children, which inherit it.
-            let yielding = rustix::process::setpriority_process(Some(pid), launch.nice.into());
-            if let Err(error) = yielding {
-                tracing::debug!(%error, %pid, "the priority was not lowered");
-            }
-        }
-        if launch.oom_score_adj != 0 {
-            let path = PathBuf::from(format!("/proc/{pid}/oom_score_adj"));
-            // A hint to the kernel; a server without it is as good.
-            if let Err(error) = fs::write(&path, launch.oom_score_adj.to_string()) {
-                tracing::debug!(%error, %pid, "oom_score_adj was not set");
-            }
-        }
-        Ok(postmaster)
-    }
-
     /// Takes over the postmaster that runs on a data directory, if one does.
     ///
     /// A pid file whose process is not a postmaster of this very directory (a recycled pid) is not
@@ -337,11 +255,11 @@ impl Postmaster {
             tracing::warn!(pid = self.pid(), ?signal, data = %self.data.display(), "postgres did not stop in time");
         }
         self.exited().await;
-        if let Some(lease) = &self.lease {
-            lease.kill_processes();
-        }
         if let Some(group) = &self.group {
             group.kill_processes();
+        }
+        if let Some(lease) = &self.lease {
+            lease.end_processes().await;
         }
         if self.left_nobody() {
             return;
@@ -399,68 +317,24 @@ impl Drop for Postmaster {
         if !self.has_ended() {
             return;
         }
-        if let Some(lease) = self.lease.take() {
-            lease.release();
+        let (lease, group) = (self.lease.take(), self.group.take());
+        if lease.is_none() && group.is_none() {
+            return;
         }
-        if let Some(group) = self.group.take() {
-            group.release();
+        // Killed here, as Egret may end before the rest is done. Their ends take a moment, and this may be a thread of
+        // the runtime.
+        if let Some(group) = &group {
+            group.kill_processes();
         }
-    }
-}
-
-/// Refuses a socket path that the kernel cannot take.
-///
-/// # Errors
-/// [`PostgresError::SocketPath`].
-pub fn check_socket_path(directory: &Path, port: u16) -> Result<(), PostgresError> {
-    let length = directory
-        .join(format!(".s.PGSQL.{port}.lock"))
-        .as_os_str()
-        .len();
-    if length > SOCKET_PATH_BYTES_MAX {
-        return Err(PostgresError::SocketPath {
-            directory: directory.to_owned(),
-            length,
-            max: SOCKET_PATH_BYTES_MAX,
-        });
-    }
-    Ok(())
-}
-
-/// Removes the pid file and the socket's lock file of a postmaster that is gone, after its last
-/// processes are gone too.
-///
-/// PostgreSQL refuses to start when the pid in either file belongs to any live process, which a
-/// recycled pid does; but it must refuse while a backend of the dead postmaster lives on. The
-/// socket's directory belongs to this data directory alone.
-fn clear_stale_files(launch: &Launch) -> Result<(), PostgresError> {
-    let data = &launch.data;
-    let socket = launch
-        .socket_dir
-        .join(crate::wire::socket_name(launch.port));
-    let stale = [
-        pidfile::path_in(data),
-        socket.with_extension(format!("{}.lock", launch.port)),
-        socket,
-    ];
-    if stale.iter().all(|path| fs::symlink_metadata(path).is_err()) {
-        return Ok(());
-    }
-    if let Some(pid) = process::in_directory(data).first() {
-        return Err(PostgresError::StillInUse {
-            data: data.clone(),
-            pid: *pid,
-        });
-    }
-    for path in stale {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(io("remove", &path)(error));
-            }
-            _ => {}
+        if let Some(lease) = &lease {
+            lease.kill_present();
+        }
+        let release = move || launch::release(lease, group);
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(release)),
+            Err(_) => release(),
         }
     }
-    Ok(())
 }
 
 /// Kills what a dead postmaster left behind in its data directory and waits until it is gone.

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::test_support::not_checked;
+use crate::test_support::new_group;
 
 const V2: &str = "31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
 
@@ -63,19 +63,6 @@ fn a_name_with_a_dot_is_none() {
     drop(group.child("memory.max"));
 }
 
-/// A new group below the one of this process; `None`, which is said, where none can be made.
-fn new_group(name: &str) -> Option<ControlGroup> {
-    let made = ControlGroup::own().and_then(|own| {
-        let group = own.child(&format!("egret-test-{name}-{}", std::process::id()));
-        group.make().map_err(|error| error.to_string())?;
-        Ok(group)
-    });
-    made.inspect_err(|reason| {
-        not_checked(format_args!("no control group can be made here: {reason}"))
-    })
-    .ok()
-}
-
 /// A shell in a group that has a child of its own and says when both are there.
 fn shell_in(group: &ControlGroup) -> std::process::Child {
     let entrance = group.entrance().expect("a group that takes processes in");
@@ -108,8 +95,13 @@ fn a_group_is_entered_before_exec_killed_as_a_whole_and_removed() {
     assert_eq!(ControlGroup::of_process(pid).as_ref(), Ok(&group));
     let inside = group.processes().expect("a group");
     assert!(inside.contains(&pid) && inside.len() == 2, "{inside:?}");
-    assert!(inside.iter().all(|pid| is_own_descendant(*pid)));
-    assert!(!is_own_descendant(1));
+    let own = std::process::id().cast_signed();
+    assert!(
+        inside
+            .iter()
+            .all(|pid| ancestry(*pid).any(|above| above == own))
+    );
+    assert_eq!(ancestry(1).collect::<Vec<_>>(), vec![1]);
     assert!(group.remove().is_err(), "it has processes");
     assert!(!group.await_empty(Duration::ZERO).expect("a group"));
     group.end(Duration::from_secs(60)).expect("it ends");

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use egret_linux::cgroup::{ControlGroup, is_own_descendant};
+use egret_linux::cgroup::{ControlGroup, ancestry};
 
 use super::{BRANCHES, MAIN, end};
+use crate::postmaster::is_server_below;
 
 /// How often processes that were started meanwhile are moved.
 const MOVE_ROUNDS: u32 = 100;
@@ -14,25 +17,14 @@ const MOVE_ROUNDS: u32 = 100;
 /// How often a group is made that another Egret takes for one left behind.
 const MAKE_ROUNDS: u32 = 10;
 
-/// Refuses a group that others have processes in, unless it is the root of the hierarchy.
-pub(super) fn check_delegated(base: &ControlGroup) -> Result<(), String> {
-    let path = base.path().display();
-    if base.is_root() {
-        return Ok(());
-    }
-    let processes = base
-        .processes()
-        .map_err(|error| format!("{path} cannot be read: {error}"))?;
-    match processes.iter().find(|pid| !is_own_descendant(**pid)) {
-        None => Ok(()),
-        Some(stranger) => Err(format!(
-            "{path} is not delegated to Egret: process {stranger} in it is none of Egret's; with systemd set Delegate=yes"
-        )),
-    }
-}
+/// How long another Egret may hold the lock, which it does for a moment to see whether a group is left behind.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Between two attempts to get it.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Makes a group and locks it; without a lock when another process has that.
+/// Makes a group and locks it; `None` when another process keeps the lock.
 pub(super) fn make_locked(group: &ControlGroup) -> io::Result<Option<File>> {
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     let mut rounds = 0;
     loop {
         group.make()?;
@@ -41,6 +33,7 @@ pub(super) fn make_locked(group: &ControlGroup) -> io::Result<Option<File>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound && rounds < MAKE_ROUNDS => {
                 rounds += 1;
             }
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(LOCK_PAUSE),
             locked => return locked,
         }
     }
@@ -62,67 +55,101 @@ pub(super) fn remove_abandoned(base: &ControlGroup) {
     }
 }
 
-/// Gives the groups below `all` those of the wanted controllers that `base` can give.
-pub(super) fn give_controllers(
-    base: &ControlGroup,
-    all: &ControlGroup,
-    wanted: &[&'static str],
-    missing: &mut Vec<String>,
-) -> BTreeSet<String> {
-    let mut given = BTreeSet::new();
-    let there = base.controllers().unwrap_or_default();
-    let below = base.controllers_below().unwrap_or_default();
-    let mut way = None;
-    for controller in wanted.iter().copied() {
-        let mut give = || -> Result<(), String> {
-            if !there.contains(controller) {
-                let path = base.path().display();
-                return Err(format!("{path} does not have it"));
-            }
-            if !below.contains(controller) {
-                way.get_or_insert_with(|| make_way(base)).clone()?;
-                base.give_below(controller)
-                    .map_err(|error| error.to_string())?;
-            }
-            all.give_below(controller)
-                .map_err(|error| error.to_string())
-        };
-        match give() {
-            Ok(()) => drop(given.insert(controller.to_owned())),
-            Err(reason) => missing.push(format!("{controller} ({reason})")),
-        }
-    }
-    given
+/// The group that is divided.
+pub(super) struct Base {
+    pub(super) group: ControlGroup,
+    /// Egret's data directory, without symbolic links.
+    data_dir: PathBuf,
 }
 
-/// Moves Egret and its processes out of `base`, so that it may give controllers to groups below.
-fn make_way(base: &ControlGroup) -> Result<(), String> {
-    if base.is_root() {
-        return Ok(());
+impl Base {
+    pub(super) fn new(group: ControlGroup, data_dir: &std::path::Path) -> Self {
+        let data_dir = std::fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
+        Self { group, data_dir }
     }
-    let main = base.child(MAIN);
-    let fail =
-        |error: io::Error| format!("Egret cannot move to {}: {error}", main.path().display());
-    main.make().map_err(fail)?;
-    for _ in 0..MOVE_ROUNDS {
-        check_delegated(base)?;
-        let processes = base.processes().map_err(fail)?;
-        if processes.is_empty() {
+
+    /// Refuses a group that others have processes in, unless it is the root of the hierarchy.
+    pub(super) fn check_delegated(&self) -> Result<(), String> {
+        let path = self.group.path().display();
+        if self.group.is_root() {
             return Ok(());
         }
-        for pid in processes {
-            match main.take_in(pid) {
-                Err(error)
-                    if error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error()) =>
-                {
-                    return Err(fail(error));
-                }
-                _ => {}
-            }
+        let processes = self.group.processes();
+        let processes = processes.map_err(|error| format!("{path} cannot be read: {error}"))?;
+        match processes.iter().find(|pid| !self.is_own(**pid)) {
+            None => Ok(()),
+            Some(stranger) => Err(format!(
+                "{path} is not delegated to Egret: process {stranger} in it is none of Egret's; with systemd set Delegate=yes"
+            )),
         }
     }
-    Err(format!(
-        "processes are started in {} again and again",
-        base.path().display()
-    ))
+
+    /// Whether a process descends from this one, or from a server that an earlier Egret started and left running.
+    fn is_own(&self, pid: i32) -> bool {
+        let own = std::process::id().cast_signed();
+        ancestry(pid).any(|above| above == own || is_server_below(above, &self.data_dir))
+    }
+
+    /// Gives the groups below `all` those of the wanted controllers that the base can give.
+    pub(super) fn give_controllers(
+        &self,
+        all: &ControlGroup,
+        wanted: &[&'static str],
+        missing: &mut Vec<String>,
+    ) -> BTreeSet<String> {
+        let mut given = BTreeSet::new();
+        let there = self.group.controllers().unwrap_or_default();
+        let below = self.group.controllers_below().unwrap_or_default();
+        let mut way = None;
+        for controller in wanted.iter().copied() {
+            let mut give = || -> Result<(), String> {
+                if !there.contains(controller) {
+                    let path = self.group.path().display();
+                    return Err(format!("{path} does not have it"));
+                }
+                if !below.contains(controller) {
+                    way.get_or_insert_with(|| self.make_way()).clone()?;
+                    let given = self.group.give_below(controller);
+                    given.map_err(|error| error.to_string())?;
+                }
+                all.give_below(controller)
+                    .map_err(|error| error.to_string())
+            };
+            match give() {
+                Ok(()) => drop(given.insert(controller.to_owned())),
+                Err(reason) => missing.push(format!("{controller} ({reason})")),
+            }
+        }
+        given
+    }
+
+    /// Moves Egret and its processes away, so that the group may give controllers to groups below.
+    fn make_way(&self) -> Result<(), String> {
+        if self.group.is_root() {
+            return Ok(());
+        }
+        let main = self.group.child(MAIN);
+        let fail =
+            |error: io::Error| format!("Egret cannot move to {}: {error}", main.path().display());
+        main.make().map_err(fail)?;
+        for _ in 0..MOVE_ROUNDS {
+            self.check_delegated()?;
+            let processes = self.group.processes().map_err(fail)?;
+            if processes.is_empty() {
+                return Ok(());
+            }
+            for pid in processes {
+                match main.take_in(pid) {
+                    Err(error)
+                        if error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error()) =>
+                    {
+                        return Err(fail(error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let path = self.group.path().display();
+        Err(format!("processes are started in {path} again and again"))
+    }
 }

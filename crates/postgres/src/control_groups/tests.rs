@@ -15,6 +15,7 @@ const LIMITS: GroupLimits = GroupLimits {
     cpu_percent_max: 50,
     total_cpu_weight: 50,
     processes_max: 20,
+    total_processes_max: 30,
 };
 
 /// Where a child of this test finds what it is to do.
@@ -46,8 +47,11 @@ impl Base {
     }
 
     fn open(&self, wanted: &[&'static str]) -> ControlGroups {
-        let data = std::env::temp_dir();
-        ControlGroups::open_below(Ok(self.0.clone()), GroupPolicy::Auto, LIMITS, &data, wanted)
+        self.open_for(&std::env::temp_dir(), wanted)
+    }
+
+    fn open_for(&self, data: &Path, wanted: &[&'static str]) -> ControlGroups {
+        ControlGroups::open_below(Ok(self.0.clone()), GroupPolicy::Auto, LIMITS, data, wanted)
     }
 
     /// Runs the test `name` of this program in the group; `task` says what it is to do.
@@ -142,14 +146,15 @@ fn groups_that_an_earlier_egret_left_are_ended() {
     let lost = earlier.lease(lost, 0).unwrap().expect("a group");
     let kept = earlier.lease(kept, 0).unwrap().expect("a group");
     let (mut orphan, mut server) = (server_in(&lost.group), server_in(&kept.group));
-    drop(earlier);
+    let lost_group = lost.group.clone();
+    drop((earlier, lost, kept));
     let later = base.open(&[]);
     let adopted = later
         .lease_of(server.id().cast_signed())
         .expect("its group");
     assert_eq!(later.remove_leftovers(), 1);
     assert!(!orphan.wait().unwrap().success());
-    assert!(!lost.group.path().exists());
+    assert!(!lost_group.path().exists());
     assert!(adopted.group.is_populated().unwrap());
     adopted.release();
     server.wait().unwrap();
@@ -170,7 +175,7 @@ fn groups_of_an_egret_that_is_gone_are_removed_by_the_next() {
     }
     let _held = running.lock().unwrap().expect("the lock is free");
     let groups = base.open(&[]);
-    let own = group_name(&std::env::temp_dir());
+    let own = group_name(&std::env::temp_dir()).unwrap();
     let mut left = groups_below(&base.0);
     left.sort();
     let mut expected = vec!["egret-branches-2".to_owned(), own, "foreign".to_owned()];
@@ -182,6 +187,121 @@ fn groups_of_an_egret_that_is_gone_are_removed_by_the_next() {
             .iter()
             .any(|name| name == &expected[1])
     );
+}
+
+#[test]
+fn a_directory_that_takes_the_place_of_another_has_another_group() {
+    let place = tempfile::tempdir().unwrap();
+    let (data, aside) = (place.path().join("data"), place.path().join("aside"));
+    std::fs::create_dir(&data).unwrap();
+    let first = group_name(&data).unwrap();
+    assert_eq!(group_name(&data).unwrap(), first);
+    // As it is in another mount namespace: the same path, and another directory.
+    std::fs::rename(&data, &aside).unwrap();
+    group_name(&data).unwrap_err();
+    std::fs::create_dir(&data).unwrap();
+    assert_ne!(group_name(&data).unwrap(), first);
+}
+
+#[test]
+fn a_group_that_another_egret_has_locked_is_refused() {
+    let Some(base) = Base::new("locked") else {
+        return;
+    };
+    let first = base.open(&[]);
+    let second = base.open(&[]);
+    let said = second.describe();
+    assert!(said.contains("another process has locked"), "{said}");
+    assert!(second.lease(Path::new("/data/one"), 0).unwrap().is_none());
+    drop(second);
+    let lease = first.lease(Path::new("/data/one"), 0).unwrap();
+    lease.expect("a group of the first").release();
+}
+
+/// Many Egrets start and stop at a time, each of which looks for groups that were left behind.
+#[test]
+fn no_egret_takes_the_group_of_another_for_one_left_behind() {
+    let Some(base) = Base::new("many") else {
+        return;
+    };
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                let data = tempfile::tempdir().unwrap();
+                for _ in 0..20 {
+                    let groups = base.open_for(data.path(), &[]);
+                    assert!(groups.is_complete(), "{}", groups.describe());
+                    let lease = groups.lease(Path::new("/data/one"), 0).unwrap();
+                    lease.expect("a group").release();
+                    assert!(!groups.not_bounded.is_active());
+                }
+            });
+        }
+    });
+    assert!(groups_below(&base.0).is_empty());
+}
+
+#[test]
+fn groups_are_bounded_by_files_of_their_controllers() {
+    let written = |bounds: Vec<Bound>| {
+        let lines = bounds
+            .iter()
+            .map(|bound| format!("{} = {}", bound.file, bound.value));
+        lines.collect::<Vec<String>>()
+    };
+    let bytes = |size: Size| format!("memory.max = {}", size.bytes());
+    assert_eq!(
+        written(bounds::of_all(&LIMITS)),
+        [
+            &bytes(LIMITS.total_memory_max),
+            "memory.swap.max = 0",
+            "cpu.weight = 50",
+            "pids.max = 30"
+        ]
+    );
+    assert_eq!(
+        written(bounds::of_server(&LIMITS, 5)),
+        [
+            &bytes(LIMITS.memory_max),
+            "memory.swap.max = 0",
+            "cpu.weight.nice = 5",
+            "cpu.max = 50000 100000",
+            "pids.max = 20"
+        ]
+    );
+    let unbounded = GroupLimits {
+        cpu_percent_max: 0,
+        ..LIMITS
+    };
+    assert!(
+        !written(bounds::of_server(&unbounded, 5))
+            .join(",")
+            .contains("cpu.max")
+    );
+}
+
+/// Files that not every kernel has are left out, and others are not.
+#[test]
+fn a_bound_without_its_file_is_an_error_unless_kernels_may_lack_it() {
+    let Some(base) = Base::new("files") else {
+        return;
+    };
+    let mut groups = base.open(&[]);
+    let state = groups.state.as_mut().expect("groups");
+    let groups = Arc::get_mut(state).expect("no lease has it");
+    groups.controllers.insert("none".to_owned());
+    let bound = |presence| Bound {
+        controller: "none",
+        file: "none.max",
+        value: "1".to_owned(),
+        presence,
+    };
+    let group = groups.all.clone();
+    groups
+        .bound(&group, vec![bound(Presence::Optional)])
+        .unwrap();
+    let missing = groups.bound(&group, vec![bound(Presence::Always)]);
+    assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
 #[test]
@@ -261,6 +381,52 @@ fn a_group_with_processes_of_others_is_left_as_it_is() {
     other.wait().unwrap();
 }
 
+/// After a kill of Egret its servers run on in the group that the next one is started in.
+#[test]
+fn servers_that_an_earlier_egret_left_are_no_strangers() {
+    if let Ok(data) = std::env::var(TASK) {
+        let own = ControlGroup::own().unwrap();
+        let data = Path::new(&data);
+        let open =
+            |data| ControlGroups::open_below(Ok(own.clone()), GroupPolicy::Auto, LIMITS, data, &[]);
+        let elsewhere = open(Path::new("/proc"));
+        let said = elsewhere.describe();
+        assert!(said.contains("not delegated to Egret"), "{said}");
+        let groups = open(data);
+        assert!(groups.is_complete(), "{}", groups.describe());
+        return;
+    }
+    let Some(base) = Base::new("earlier") else {
+        return;
+    };
+    let data = tempfile::tempdir().unwrap();
+    let source = data.path().join("volume/source");
+    std::fs::create_dir_all(&source).unwrap();
+    // A program with the server's name that works in the server's directory, with a child.
+    let program = data.path().join("postgres");
+    std::fs::copy("/bin/sh", &program).unwrap();
+    let mut server = Command::new(&program)
+        .args(["-c", "exec 3<&0; read go; cat <&3 & echo; wait"])
+        .current_dir(&source)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    base.0.take_in(server.id().cast_signed()).unwrap();
+    let mut stdin = server.stdin.take().unwrap();
+    stdin.write_all(b"go\n").unwrap();
+    server
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut [0])
+        .unwrap();
+    let task = data.path().to_str().unwrap();
+    base.run_test("servers_that_an_earlier_egret_left_are_no_strangers", task);
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
 #[test]
 fn limits_of_memory_processor_time_and_processes_hold() {
     let Some(base) = Base::new("limits") else {
@@ -284,6 +450,12 @@ fn limits_of_memory_processor_time_and_processes_hold() {
     };
     assert_eq!(read(&all, "memory.max"), Size::mib(128).bytes().to_string());
     assert_eq!(read(&all, "cpu.weight"), "50");
+    assert_eq!(read(&all, "pids.max"), "30");
+    // Not every kernel has it.
+    if lease.group.path().join("memory.swap.max").exists() {
+        assert_eq!(read(&all, "memory.swap.max"), "0");
+        assert_eq!(read(&lease.group, "memory.swap.max"), "0");
+    }
     assert_eq!(
         read(&lease.group, "memory.max"),
         Size::mib(64).bytes().to_string()
@@ -305,4 +477,23 @@ fn limits_of_memory_processor_time_and_processes_hold() {
     drop(stdin);
     assert!(lease.group.count("pids.events", "max").unwrap() > 0);
     lease.release();
+    // And all together no more than they may have.
+    let mut servers: Vec<Child> = Vec::new();
+    let refused = loop {
+        match groups.lease(Path::new("/data/one"), 5) {
+            Ok(lease) => servers.push(server_in(&lease.expect("a group").group)),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(
+        refused.to_string().contains("branches.total_processes_max"),
+        "{refused}"
+    );
+    assert_eq!(servers.len(), 30);
+    for group in all.children().unwrap() {
+        group.end(Duration::from_secs(60)).unwrap();
+    }
+    for mut server in servers {
+        server.wait().unwrap();
+    }
 }

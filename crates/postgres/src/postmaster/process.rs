@@ -85,11 +85,19 @@ pub(super) fn runs_in(pid: i32, data: &Path) -> bool {
     runs_in_canonical(pid, &canonical(data))
 }
 
+/// Whether `pid` is a live PostgreSQL process of a data directory somewhere below `directory`, whose path has no
+/// symbolic links.
+pub(crate) fn is_server_below(pid: i32, directory: &Path) -> bool {
+    working_directory(pid).is_ok_and(|cwd| cwd.starts_with(directory)) && is_postgres(pid)
+}
+
 fn runs_in_canonical(pid: i32, data: &Path) -> bool {
-    let in_directory = working_directory(pid).is_ok_and(|cwd| cwd == *data);
-    in_directory
-        && fs::read_to_string(format!("/proc/{pid}/comm"))
-            .is_ok_and(|name| matches!(name.trim(), "postgres" | "postmaster"))
+    working_directory(pid).is_ok_and(|cwd| cwd == *data) && is_postgres(pid)
+}
+
+fn is_postgres(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .is_ok_and(|name| matches!(name.trim(), "postgres" | "postmaster"))
         && !is_zombie(pid)
 }
 

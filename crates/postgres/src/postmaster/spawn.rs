@@ -1,14 +1,15 @@
 //! Starting the process of a postmaster: its arguments, its user, and what confines it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
+use egret_linux::confine::Confinement;
+use egret_linux::spawn::{Program, StandardStreams};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::Launch;
 use crate::control_groups::GroupLease;
@@ -40,32 +41,37 @@ pub(super) fn group(launch: &Launch) -> Result<Option<GroupLease>, PostgresError
     let Some(isolation) = &launch.isolation else {
         return Ok(None);
     };
-    let leased = isolation.groups().lease(&launch.data, launch.nice);
-    leased.map_err(io("make a control group for", &launch.data))
+    isolation.groups().lease(&launch.data, launch.nice)
 }
 
 /// The program with its arguments and environment.
-fn command(launch: &Launch) -> Command {
-    let mut command = Command::new(launch.binaries.program("postgres"));
-    command
-        .arg("-D")
-        .arg(&launch.data)
-        .arg("-k")
-        .arg(&launch.socket_dir)
-        .arg("-p")
-        .arg(launch.port.to_string())
-        // Files of a copied data directory may name those of the original.
-        .args(own_places(&launch.data))
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("LC_ALL", "C")
-        // For libraries beside the program: the loader asks /proc where that is, or this variable.
-        .env("LD_ORIGIN_PATH", &launch.binaries.directory)
-        .current_dir("/");
+fn program(launch: &Launch) -> Program {
+    let mut arguments: Vec<OsString> = vec![
+        "-D".into(),
+        launch.data.clone().into(),
+        "-k".into(),
+        launch.socket_dir.clone().into(),
+        "-p".into(),
+        launch.port.to_string().into(),
+    ];
+    // Files of a copied data directory may name those of the original.
+    arguments.extend(own_places(&launch.data).into_iter().map(OsString::from));
     for (name, value) in &launch.settings {
-        command.arg("-c").arg(format!("{name}={value}"));
+        arguments.extend(["-c".into(), format!("{name}={value}").into()]);
     }
-    command
+    Program {
+        path: launch.binaries.program("postgres"),
+        arguments,
+        environment: vec![
+            ("PATH".into(), "/usr/bin:/bin".into()),
+            ("LC_ALL".into(), "C".into()),
+            // For libraries beside the program: the loader asks /proc where that is, or this variable.
+            (
+                "LD_ORIGIN_PATH".into(),
+                launch.binaries.directory.clone().into(),
+            ),
+        ],
+    }
 }
 
 pub(super) fn spawn(
@@ -74,51 +80,93 @@ pub(super) fn spawn(
     group: Option<&GroupLease>,
 ) -> Result<Spawned, PostgresError> {
     let scratch = scratch(launch, lease)?;
+    let has_scratch = scratch.is_some();
     let log = open_log(launch, scratch.as_ref()).map_err(io("open", &launch.log_file))?;
     let copy = || log.try_clone().map_err(io("open", &launch.log_file));
-    let (output, errors) = (copy()?, copy()?);
-    let has_scratch = scratch.is_some();
-    let mut command = command(launch);
-    command.stdin(Stdio::null()).stdout(output).stderr(errors);
-    if lease.is_none() {
-        launch.owner.apply(&mut command);
-    }
-    match &launch.isolation {
-        None => {
-            egret_linux::session::in_own_session(&mut command);
+    let null = Path::new("/dev/null");
+    let streams = StandardStreams {
+        input: File::open(null).map_err(io("open", null))?.into(),
+        output: copy()?.into(),
+        errors: copy()?.into(),
+    };
+    let program = program(launch);
+    let started = match confinement(launch, lease, group, scratch)? {
+        // It changes to its user by the confinement, or has this process's.
+        Some(confinement) if lease.is_some() || !launch.owner.is_another() => {
+            program.spawn(streams, confinement)
         }
-        Some(isolation) => {
-            let preloaded = |(name, _): &&(String, String)| name == "shared_preload_libraries";
-            let libraries = launch.settings.iter().rev().find(preloaded);
-            let mut confinement = isolation.confine(
-                &launch.binaries,
-                &launch.data,
-                &launch.socket_dir,
-                libraries.map_or("", |(_, value)| value.as_str()),
-                lease.map(|lease| (lease, scratch)),
-            )?;
-            if let Some(group) = group {
-                let entrance = group
-                    .entrance()
-                    .map_err(io("confine the server of", &launch.data))?;
-                confinement = confinement.in_group(entrance);
-            }
-            confinement.apply(&mut command);
-        }
-    }
-    let program = Path::new(command.get_program()).to_owned();
-    let mut child = command.spawn().map_err(io("run", &program))?;
-    let pid = i32::try_from(child.id()).expect("a Linux pid is at most 2^22");
+        confinement => spawn_as(&launch.owner, &program, streams, confinement),
+    };
+    let pid = started.map_err(io("run", &program.path))?;
     let log_name = launch.log_file.file_name().unwrap_or_default();
-    if has_scratch && let Err(error) = link_scratch(&launch.socket_dir, launch.port, log_name, pid)
+    if has_scratch
+        && let Err(error) = link_scratch(
+            &launch.socket_dir,
+            launch.port,
+            log_name,
+            pid.as_raw_nonzero().get(),
+        )
     {
         // No session would reach the server. One that has ended already is what this is for.
-        let _ = child.kill();
-        let _ = child.wait();
+        end(pid);
         return Err(error);
     }
-    let pid = Pid::from_raw(pid).expect("a child's pid is positive");
     Ok(Spawned { pid, log })
+}
+
+/// What bounds the server, where it is to be kept apart.
+fn confinement(
+    launch: &Launch,
+    lease: Option<&UserLease>,
+    group: Option<&GroupLease>,
+    scratch: Option<OwnedFd>,
+) -> Result<Option<Confinement>, PostgresError> {
+    let Some(isolation) = &launch.isolation else {
+        return Ok(None);
+    };
+    let preloaded = |(name, _): &&(String, String)| name == "shared_preload_libraries";
+    let libraries = launch.settings.iter().rev().find(preloaded);
+    let confinement = isolation.confine(
+        &launch.binaries,
+        &launch.data,
+        &launch.socket_dir,
+        libraries.map_or("", |(_, value)| value.as_str()),
+        lease.map(|lease| (lease, scratch)),
+    )?;
+    let Some(group) = group else {
+        return Ok(Some(confinement));
+    };
+    let entrance = group.entrance();
+    let entrance = entrance.map_err(io("confine the server of", &launch.data))?;
+    Ok(Some(confinement.in_group(entrance)))
+}
+
+/// Starts a program as `owner`, by the standard library.
+fn spawn_as(
+    owner: &Owner,
+    program: &Program,
+    streams: StandardStreams,
+    confinement: Option<Confinement>,
+) -> std::io::Result<Pid> {
+    let mut command = program.command();
+    command
+        .stdin(streams.input)
+        .stdout(streams.output)
+        .stderr(streams.errors);
+    owner.apply(&mut command);
+    match confinement {
+        Some(confinement) => confinement.apply(&mut command),
+        None => egret_linux::session::in_own_session(&mut command),
+    };
+    let child = command.spawn()?;
+    Ok(Pid::from_child(&child))
+}
+
+/// Ends a process that was just started, a child of this one that nothing else waits for.
+pub(super) fn end(pid: Pid) {
+    // Neither fails for such a child, whose pid is not given to another process until it is waited for.
+    let _ = rustix::process::kill_process(pid, Signal::KILL);
+    let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
 }
 
 /// The file system in memory for the socket of a server with a user of its own. Where it has none, the directory of the
