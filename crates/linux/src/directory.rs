@@ -9,7 +9,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -219,6 +219,7 @@ impl Directory {
         if self.kind(name)? != Kind::Directory {
             return Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?);
         }
+        self.open_up(name)?;
         self.enter(name)?.clear()?;
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
     }
@@ -257,11 +258,31 @@ impl Directory {
         if self.kind(name)? != Kind::Directory {
             return Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?);
         }
+        self.open_up(name)?;
         if depth == DEPTH_MAX {
             return top.move_here(self, name, moved);
         }
         self.enter(name)?.clear_below(top, depth + 1, moved)?;
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Lets this process's user read, change and enter a directory of its own: a process of the same user may have made
+    /// it with a mode that keeps even its owner out. Root is kept out by no mode, and other users' directories stay as
+    /// they are.
+    ///
+    /// # Errors
+    /// The kernel's; `NotADirectory` for a link.
+    pub fn open_up(&self, name: &OsStr) -> io::Result<()> {
+        let flags = OFlags::PATH | OPEN_DIRECTORY;
+        let directory = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&directory)?;
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if stat.st_uid == rustix::process::geteuid().as_raw() && !mode.contains(Mode::RWXU) {
+            // By its name in /proc, for fchmod(2) takes no descriptor that was opened as a mere path (open(2)).
+            let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
+            rustix::fs::chmod(opened, mode | Mode::RWXU)?;
+        }
+        Ok(())
     }
 
     /// Moves a directory out of `from` into this one, under the next number that is free.

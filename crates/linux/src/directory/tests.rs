@@ -1,6 +1,9 @@
 //! An open directory is stayed in, and links are neither followed nor mistaken for something else.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
+use crate::test_support::is_unprivileged;
 
 fn name(text: &str) -> &OsStr {
     OsStr::new(text)
@@ -89,4 +92,44 @@ fn a_tree_of_any_depth_is_removed_with_few_levels_open() {
     here.clear().unwrap();
     assert_eq!(names(&here), Vec::<OsString>::new());
     assert_eq!(kept(&both), "theirs");
+}
+
+#[test]
+fn directories_that_keep_their_own_user_out_are_removed() {
+    if !is_unprivileged("directory::tests::directories_that_keep_their_own_user_out_are_removed") {
+        return;
+    }
+    let (both, here) = two();
+    let set_mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    let mut place = both.path().join("here");
+    for level in 0..DEPTH_MAX + 5 {
+        place.push(level.to_string());
+        std::fs::create_dir(&place).unwrap();
+        std::fs::write(place.join("file"), "").unwrap();
+    }
+    // The deepest first: no path leads through a closed directory.
+    for (directory, mode) in place
+        .ancestors()
+        .take(DEPTH_MAX + 5)
+        .zip([0, 0o500, 0o300].into_iter().cycle())
+    {
+        set_mode(directory, mode);
+    }
+    // What a link leads to stays as it is.
+    let elsewhere = both.path().join("elsewhere");
+    set_mode(&elsewhere, 0o500);
+    std::os::unix::fs::symlink(&elsewhere, both.path().join("here/link")).unwrap();
+    here.open_up(name("link")).unwrap_err();
+    here.clear().unwrap();
+    assert_eq!(names(&here), Vec::<OsString>::new());
+    assert_eq!(kept(&both), "theirs");
+    let mode = std::fs::metadata(&elsewhere).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o500);
+    set_mode(&both.path().join("here"), 0);
+    let top = Directory::open(both.path()).unwrap();
+    top.remove(name("here")).unwrap();
+    assert!(!both.path().join("here").exists());
+    set_mode(&elsewhere, 0o700);
 }

@@ -48,7 +48,7 @@ impl Volume for Btrfs {
             return Ok(());
         }
         if subvolume::is_subvolume(path)? {
-            subvolume::delete(path)
+            super::delete_subvolume(path)
         } else {
             super::remove_tree(path)
         }

@@ -314,8 +314,8 @@ impl WalkEntry<'_> {
 type Visit<'a> = dyn FnMut(WalkEntry<'_>) -> std::io::Result<()> + 'a;
 
 /// Calls `visit` for everything down to [`DEPTH_MAX`] below a directory that may be changing. It
-/// belongs to the server's user: no link is followed, and what that user keeps from being read is
-/// left out.
+/// belongs to the server's user: no link is followed, and directories that keep out a user who is not
+/// this process's are left out.
 fn walk(path: &Path, visit: &mut Visit<'_>) -> std::io::Result<()> {
     walk_open(&Directory::open(path)?, &mut Vec::new(), visit)
 }
@@ -335,7 +335,7 @@ fn walk_open(
                 stat: &stat,
             })?;
             if kind_of(&stat) == Kind::Directory && place.len() < DEPTH_MAX {
-                let below = directory.enter(&name)?;
+                let below = enter_own(directory, &name)?;
                 place.push(name.clone());
                 let walked = walk_open(&below, place, visit);
                 place.pop();
@@ -350,6 +350,17 @@ fn walk_open(
         }
     }
     Ok(())
+}
+
+/// Enters a directory, also one that a server of this process's user has closed to that user.
+fn enter_own(directory: &Directory, name: &OsStr) -> std::io::Result<Directory> {
+    match directory.enter(name) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            directory.open_up(name)?;
+            directory.enter(name)
+        }
+        entered => entered,
+    }
 }
 
 /// Refuses a data directory in which directories nest too deep for all of it to be counted.
@@ -379,14 +390,26 @@ fn is_left_out(error: &std::io::Error) -> bool {
 /// Removes a directory with everything in it, however deep; a missing one is fine. Its parents are
 /// trusted, what is in it belongs to the server's user.
 pub(crate) fn remove_tree(path: &Path) -> std::io::Result<()> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(std::io::Error::new(
-            std::io::ErrorKind::InvalidInput,
-            "a directory to remove needs a parent and a name",
-        ));
-    };
+    let (parent, name) = split(path)?;
     match Directory::open(parent) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         opened => opened?.remove(name),
     }
+}
+
+/// Deletes a subvolume, whatever mode its user has given it: an Egret that is not root needs the right to write to it.
+fn delete_subvolume(path: &Path) -> std::io::Result<()> {
+    let (parent, name) = split(path)?;
+    Directory::open(parent)?.open_up(name)?;
+    subvolume::delete(path)
+}
+
+fn split(path: &Path) -> std::io::Result<(&Path, &OsStr)> {
+    let parts = path.parent().zip(path.file_name());
+    parts.ok_or_else(|| {
+        std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "a directory to remove needs a parent and a name",
+        )
+    })
 }

@@ -94,8 +94,14 @@ impl Survey<'_> {
                 }
                 let is_changed = stat.st_ctime >= since_s && stat.st_mtime >= since_s;
                 if kind_of(stat) == Kind::File && is_changed {
-                    let file = entry.directory.read(entry.name)?.0;
-                    total += self.own_bytes(&file, entry.place, entry.name)?;
+                    total += match entry.directory.read(entry.name) {
+                        Ok((file, _)) => self.own_bytes(&file, entry.place, entry.name)?,
+                        // Its user keeps it from being read: it counts as a whole.
+                        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                            bytes_of(stat)
+                        }
+                        Err(error) => return Err(error),
+                    };
                 }
                 Ok(())
             },

@@ -213,7 +213,7 @@ impl Volume for Tree {
     fn remove(&self, path: &Path) -> io::Result<()> {
         // Made before the driver was changed in the configuration.
         if egret_linux::subvolume::is_subvolume(path)? {
-            return egret_linux::subvolume::delete(path);
+            return super::delete_subvolume(path);
         }
         remove_tree(path)
     }
