@@ -175,6 +175,16 @@ pub enum BranchesError {
         /// The limit in milliseconds.
         timeout_ms: u64,
     },
+    /// The source was not read in time for a proof of isolation.
+    #[error(
+        "the source was not read within branches.verify_timeout ({timeout_ms} ms), so that branch `{name}` is not verified: look for locks on tables of the source, or raise it where the source is large"
+    )]
+    VerifyTimeout {
+        /// The branch.
+        name: String,
+        /// The limit in milliseconds.
+        timeout_ms: u64,
+    },
     /// Such a server answered with more than Egret takes.
     #[error(
         "the server of {subject} answered with more than branches.server_answer_max ({max}): look at the views that its user made in schema pg_catalog"
@@ -219,6 +229,7 @@ impl Coded for BranchesError {
             BranchesError::Query(error) => error.code(),
             BranchesError::QueryTimeout { .. } => "query_timeout",
             BranchesError::ServerTimeout { .. } => "branch_server_timeout",
+            BranchesError::VerifyTimeout { .. } => "branch_verify_timeout",
             BranchesError::ServerAnswer { .. } => "branch_server_answer",
             BranchesError::State(error) => error.code(),
             BranchesError::Stopping => "stopping",
@@ -248,9 +259,9 @@ impl Coded for BranchesError {
             BranchesError::Io { .. } => Kind::Internal,
             BranchesError::Postgres(error) => error.kind(),
             BranchesError::Query(error) => error.kind(),
-            BranchesError::QueryTimeout { .. } | BranchesError::ServerTimeout { .. } => {
-                Kind::TimedOut
-            }
+            BranchesError::QueryTimeout { .. }
+            | BranchesError::ServerTimeout { .. }
+            | BranchesError::VerifyTimeout { .. } => Kind::TimedOut,
             BranchesError::ServerAnswer { .. } => Kind::Conflict,
             BranchesError::State(error) => error.kind(),
         }

@@ -297,6 +297,9 @@ pub struct Branch {
     /// Whether roles of the application enter it with the passwords that they have in the source.
     #[serde(default)]
     pub role_passwords: bool,
+    /// Whether it is suspended because its tenant took too much of the volume: it starts again when there is room.
+    #[serde(default)]
+    pub waits_for_room: bool,
     /// Whether it refuses to be destroyed, reset or expired.
     pub protected: bool,
     /// Settings one by one, over the preset.

@@ -308,7 +308,7 @@ impl Inner {
     async fn carry_out(self: &Arc<Self>, command: &Command) -> Result<(), BranchesError> {
         match command {
             Command::Expire(id) => self.expire(*id).await?,
-            Command::Suspend(id) => self.suspend_due(*id, Why::Idle).await?,
+            Command::Suspend(id) => drop(self.suspend_due(*id, Why::Idle, None).await?),
             Command::PurgeTemplate(id) => self.purge_template(*id).await?,
             Command::RefreshTemplate => {
                 let Some(build) = self.try_begin_head_build() else {

@@ -238,12 +238,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Suspends a branch, unless somebody has come since it was planned for being idle.
+    /// Suspends a branch, unless it does not run any more, or is in use and was to be suspended for being idle.
+    /// `notice` says why, to be shown with it. Returns whether this call suspended it.
     pub(crate) async fn suspend_due(
         self: &Arc<Self>,
         id: BranchId,
         why: Why,
-    ) -> Result<(), BranchesError> {
+        notice: Option<String>,
+    ) -> Result<bool, BranchesError> {
         self.steps.before("suspend.turn");
         // Before the slot: while it is held, clients of the branch wait.
         let _turn = match why {
@@ -254,21 +256,31 @@ impl Inner {
         let held = slot.lock.lock().await;
         let used = why == Why::Idle && slot.sessions.load(Ordering::Acquire) > 0;
         let found = self.started()?.registry.branch(id);
-        let Some(branch) = found.filter(|branch| branch.state == BranchState::Running && !used)
+        let Some(mut branch) = found.filter(|branch| branch.state == BranchState::Running && !used)
         else {
-            return Ok(());
+            return Ok(false);
         };
         tracing::info!(branch = %branch.name, ?why, "suspending");
-        self.put_down(branch, &held).await?;
-        Ok(())
+        branch.waits_for_room = why == Why::TenantDisk;
+        let before = slot.notice();
+        // Before it is suspended: whoever looks at a suspended branch is to see why.
+        if let Some(notice) = notice {
+            slot.note(notice);
+        }
+        let suspended = self.put_down(branch, &held).await;
+        if suspended.is_err() {
+            *super::lock(&slot.notice) = before;
+        }
+        suspended.map(|_| true)
     }
 
-    /// Deletes what is behind every tombstone; what fails is tried again.
-    pub(crate) async fn purge_tombstones(&self) {
+    /// Deletes what is behind the tombstones that `is_wanted` says; what fails is tried again.
+    pub(crate) async fn purge_tombstones(&self, is_wanted: impl Fn(&Branch) -> bool) {
         let Ok(started) = self.started() else {
             return;
         };
-        let leaving = |branch: &Branch| branch.state == BranchState::Destroying;
+        let leaving =
+            |branch: &Branch| branch.state == BranchState::Destroying && is_wanted(branch);
         stream::iter(started.registry.branches_where(leaving))
             .for_each_concurrent(self.start_concurrency(), async |branch| {
                 let (subject, faults) = (branch.id.to_string(), &self.faults.deletions);
@@ -288,6 +300,11 @@ impl Inner {
     pub(crate) async fn purge(&self, branch: Branch) -> Result<(), BranchesError> {
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;
+        if self.started()?.registry.branch(branch.id).is_none() {
+            // Another task has deleted it meanwhile.
+            super::lock(&self.slots).remove(&branch.id);
+            return Ok(());
+        }
         let mut watch = Stopwatch::start();
         self.steps.before("purge.stop");
         self.stop_postmaster(branch.id, StopMode::Immediate).await?;
@@ -368,13 +385,13 @@ impl Inner {
             self.steps.before("reset.remove");
             blocking(move || volume.remove(&data).map_err(io("remove", &data))).await?;
             self.clone_template(branch.template, branch.id).await?;
+            branch.waits_for_room = false;
             if branch.durable {
                 self.flush_volume().await?;
             }
             self.start_again(branch).await?;
             let slot = self.slot(branch.id);
             slot.forget_notice();
-            slot.waits_for_room.store(false, Ordering::Release);
             if branch.superuser {
                 self.grant_superuser(branch).await?;
             }
@@ -447,10 +464,10 @@ impl Inner {
             });
         }
         self.check_room()?;
-        if slot.waits_for_room.load(Ordering::Acquire) {
-            self.check_tenant_room(&branch.tenant, 0).await?;
+        if branch.waits_for_room {
+            self.measure_tenant_room(&branch.tenant, 0).await?;
             self.check_counted(&branch).await?;
-            slot.waits_for_room.store(false, Ordering::Release);
+            branch.waits_for_room = false;
         }
         let was_stopped = branch.state != BranchState::Running;
         if let Err(error) = self.start_again(&mut branch).await {

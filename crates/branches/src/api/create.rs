@@ -176,6 +176,7 @@ impl Inner {
             durable: request::durable(asked),
             superuser: asked.superuser || template.superuser,
             role_passwords: asked.role_passwords,
+            waits_for_room: false,
             protected: asked.protected,
             settings: asked.settings.clone(),
             labels: asked.labels.clone(),

@@ -124,6 +124,8 @@ pub(crate) struct Inner {
     pub(crate) tenant_builds: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// One for each idle branch that is suspended at the same time.
     pub(crate) suspensions: Semaphore,
+    /// One for each template whose files are deleted at the same time.
+    pub(crate) template_deletions: Semaphore,
     /// Held by whoever fills or empties the pools.
     pub(crate) filling: tokio::sync::Mutex<()>,
     /// One for each query through the API that may begin.
@@ -179,8 +181,6 @@ pub(crate) struct Slot {
     memory_kills: AtomicU64,
     /// What was done to it, and why, that its users did not ask for.
     notice: Mutex<Option<String>>,
-    /// Whether it was suspended because its tenant took too much of the volume.
-    waits_for_room: AtomicBool,
 }
 
 impl Slot {
@@ -199,7 +199,6 @@ impl Slot {
             ends: watch::Sender::new(0),
             memory_kills: AtomicU64::new(0),
             notice: Mutex::default(),
-            waits_for_room: AtomicBool::new(false),
         }
     }
 
@@ -291,6 +290,7 @@ impl Branches {
                 head_build: tokio::sync::Mutex::default(),
                 tenant_builds: Mutex::default(),
                 suspensions: Semaphore::new(options.config.start_concurrency()),
+                template_deletions: Semaphore::new(template::DELETIONS_MAX),
                 filling: tokio::sync::Mutex::default(),
                 turns: Semaphore::new(turns),
                 config: options.config,

@@ -128,12 +128,10 @@ impl Inner {
         let (inner, leaving) = (self.clone(), leaving.clone());
         tokio::spawn(async move {
             let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
-            match inner.suspend_due(id, Why::NoRoom).await {
-                Ok(()) => {
-                    faults.recover(&subject, "a branch that fills the volume is suspended");
-                    let slot = inner.slot(id);
-                    slot.note("suspended while it grew: the volume was nearly full".to_owned());
-                }
+            let notice = "suspended while it grew: the volume was nearly full".to_owned();
+            match inner.suspend_due(id, Why::NoRoom, Some(notice)).await {
+                Ok(true) => faults.recover(&subject, "a branch that fills the volume is suspended"),
+                Ok(false) => faults.recover(&subject, "a branch that fills the volume has ended"),
                 Err(error) => {
                     let message = "a branch that fills the volume was not suspended";
                     faults.fail(&subject, &error, message);

@@ -20,6 +20,9 @@ use crate::store::loss::{self, LossReport};
 use crate::store::prepare;
 use crate::store::source::{self, Admission, SourceFacts, blocking};
 
+/// Templates whose files are deleted at the same time: each takes a thread for as long as that lasts.
+pub(crate) const DELETIONS_MAX: usize = 4;
+
 /// Proof that the caller is the one builder of a template of the source.
 pub(crate) struct HeadBuild<'a> {
     _any: RwLockReadGuard<'a, ()>,
@@ -440,10 +443,12 @@ impl Inner {
                 .await;
         }
         let volume = self.mounted().volume;
-        let socket = self.paths.builder_socket(id);
+        let (socket, steps) = (self.paths.builder_socket(id), self.steps.clone());
         blocking(move || {
+            steps.before("template.files");
             remove_file(&manifest_of(&data))?;
             volume.remove(&data).map_err(io("remove", &data))?;
+            steps.before("template.socket");
             remove_directory(&socket)
         })
         .await?;
@@ -453,6 +458,7 @@ impl Inner {
 
     /// Removes a template that no branch uses; one that is used meanwhile stays.
     pub(crate) async fn purge_template(&self, id: TemplateId) -> Result<(), BranchesError> {
+        let _turn = self.template_deletions.acquire().await;
         let registry = &self.started()?.registry;
         let gate = self.templates_gate.write().await;
         if registry.count_where(|branch| branch.template == id) > 0 {

@@ -75,10 +75,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Tenants with branches or templates.
+    /// Tenants with branches, also destroyed ones that are not deleted yet, or templates.
     fn tenants(&self) -> Result<BTreeSet<String>, BranchesError> {
         let registry = &self.started()?.registry;
         let mut tenants = registry.tenants();
+        let tombstones = registry.branches_where(|branch| branch.state == BranchState::Destroying);
+        tenants.extend(tombstones.into_iter().map(|branch| branch.tenant));
         let templates = registry.templates().into_iter();
         tenants.extend(templates.filter_map(|template| template.tenant));
         Ok(tenants)
@@ -91,11 +93,19 @@ impl Inner {
         let (copies, originals) = self.copies_of(tenant)?;
         let mounted = self.mounted();
         let at = lock(&self.tenant_disks).written();
-        let disk = blocking(move || {
+        let mut disk = blocking(move || {
             measure(&mounted, &copies, &originals).map_err(io("measure", &mounted.root))
         })
         .await?;
         let bytes = disk.bytes;
+        // Nobody can stop a tombstone; it takes its bytes until it is deleted.
+        let registry = &self.started()?.registry;
+        let is_living = |id: &BranchId| {
+            let branch = registry.branch(*id);
+            branch.is_some_and(|branch| branch.state != BranchState::Destroying)
+        };
+        disk.branches.retain(|id, _| is_living(id));
+        disk.uncounted.retain(|id, _| is_living(id));
         for (id, reason) in &disk.uncounted {
             self.stop_for_tenant(*id, format!("not all of it is counted: {reason}"));
         }
@@ -120,15 +130,10 @@ impl Inner {
         let inner = self.clone();
         tokio::spawn(async move {
             let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
-            let slot = inner.slot(id);
-            // Before it is suspended: a client may come at once.
-            slot.note(notice);
-            slot.waits_for_room.store(true, Ordering::Release);
-            match inner.suspend_due(id, Why::TenantDisk).await {
-                Ok(()) => faults.recover(&subject, "a branch that takes too much is suspended"),
+            match inner.suspend_due(id, Why::TenantDisk, Some(notice)).await {
+                Ok(true) => faults.recover(&subject, "a branch that takes too much is suspended"),
+                Ok(false) => faults.recover(&subject, "a branch that takes too much has ended"),
                 Err(error) => {
-                    slot.forget_notice();
-                    slot.waits_for_room.store(false, Ordering::Release);
                     let message = "a branch that takes too much was not suspended";
                     faults.fail(&subject, &error, message);
                 }
@@ -155,11 +160,27 @@ impl Inner {
         if limit.check(known.saturating_add(more)).is_ok() && more == 1 {
             return Ok(());
         }
-        let bytes = {
+        self.measure_tenant_room(tenant, more).await
+    }
+
+    /// Refuses as [`Inner::check_tenant_room`], by a measurement of this moment.
+    pub(super) async fn measure_tenant_room(
+        self: &Arc<Self>,
+        tenant: &str,
+        more: u64,
+    ) -> Result<(), BranchesError> {
+        let (more, limit) = (more.max(1), Limit::new(LIMIT, self.tenant_disk_max()?));
+        let measure = async || {
             let _measuring = self.measuring.lock().await;
-            self.measure_tenant(tenant).await?
+            self.measure_tenant(tenant).await
         };
-        Ok(limit.check(bytes.saturating_add(more))?)
+        if limit.check(measure().await?.saturating_add(more)).is_ok() {
+            return Ok(());
+        }
+        // What the tenant has destroyed is deleted now and not when there is time.
+        self.purge_tombstones(|branch| branch.tenant == tenant)
+            .await;
+        Ok(limit.check(measure().await?.saturating_add(more))?)
     }
 
     /// Refuses a branch of which not all is counted: its bytes would escape the limit.
@@ -173,16 +194,15 @@ impl Inner {
         })
     }
 
-    /// The data directories that belong to a tenant, and those that belong to none.
+    /// The data directories that belong to a tenant, those of destroyed branches included until they are deleted, and
+    /// those that belong to none.
     fn copies_of(
         &self,
         tenant: &str,
     ) -> Result<(Vec<TenantCopy>, Vec<std::path::PathBuf>), BranchesError> {
         let registry = &self.started()?.registry;
-        let is_own = |branch: &Branch| {
-            branch.tenant == tenant
-                && !matches!(branch.state, BranchState::Destroying | BranchState::Pooled)
-        };
+        let is_own =
+            |branch: &Branch| branch.tenant == tenant && branch.state != BranchState::Pooled;
         let branches = registry.branches_where(is_own);
         let templates: HashMap<TemplateId, Template> = registry
             .templates()

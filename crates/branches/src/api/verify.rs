@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use egret_base::condition;
+use egret_postgres::PostgresError;
 use egret_postgres::pidfile::PidFile;
 use serde::Serialize;
 
@@ -82,13 +84,22 @@ impl Branches {
         let started = Instant::now();
         let attached = self.attach(tenant, name).await?;
         let branch = self.inner.find(tenant, name)?;
-        let source = &self.inner.source;
+        let inner = &self.inner;
+        let source = proof::Source {
+            server: &inner.source,
+            statement_timeout: inner.config.verify_timeout,
+        };
+        let deadline = started + inner.config.verify_timeout.duration();
         let id = BranchId::new(self.inner.now(), self.inner.entropy.ten());
         let marker = format!("egret_marker_{}", id.hex());
-        let before = proof::source_state(source).await?;
-        let marker_in_branch = self.inner.mark(&branch, database, &marker).await?;
-        let marker_in_source = proof::schema_in_source(source, &marker).await?;
-        let after = proof::source_state(source).await?;
+        let read = proof::source_state(source);
+        let before = inner.read_source(name, deadline, read).await?;
+        let marker_in_branch = inner.mark(&branch, database, &marker).await?;
+        let read = async {
+            let found = proof::schema_in_source(source, &marker).await?;
+            Ok((found, proof::source_state(source).await?))
+        };
+        let (marker_in_source, after) = inner.read_source(name, deadline, read).await?;
         drop(attached);
         let quiet = before.transactions == after.transactions;
         let checksums_equal = quiet.then(|| before.tables == after.tables);
@@ -219,6 +230,26 @@ impl Branches {
 }
 
 impl Inner {
+    /// Awaits reading the source for a proof of isolation.
+    async fn read_source<T>(
+        &self,
+        name: &BranchName,
+        deadline: Instant,
+        read: impl Future<Output = Result<T, PostgresError>>,
+    ) -> Result<T, BranchesError> {
+        let read = tokio::time::timeout_at(deadline.into(), self.unless_ending(read));
+        let Ok(read) = read.await else {
+            let error = BranchesError::VerifyTimeout {
+                name: name.to_string(),
+                timeout_ms: self.config.verify_timeout.0,
+            };
+            let message = "a branch was not verified, for the source was not read in time";
+            condition::occur("branches_not_verified", "source", &error, message);
+            return Err(error);
+        };
+        read
+    }
+
     /// Writes a marker to a branch, whose user may hold the session up.
     async fn mark(
         &self,

@@ -1,6 +1,7 @@
 //! Proof that a write on a branch did not reach the source: a marker that only the branch has, and
 //! checksums of the source's tables and catalogue before and after.
 
+use egret_base::settings::Span;
 use egret_postgres::error::server;
 use egret_postgres::wire::{Session, WireError};
 use egret_postgres::{EmbeddedServer, PostgresError, databases, pool};
@@ -21,17 +22,37 @@ pub struct SourceState {
     pub transactions: String,
 }
 
+/// The server to be read, and how long a statement may run there once its reader has given up.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// The server.
+    pub server: &'a EmbeddedServer,
+    /// As `statement_timeout` of PostgreSQL.
+    pub statement_timeout: Span,
+}
+
+impl Source<'_> {
+    async fn connect(&self, database: &str) -> Result<Client, PostgresError> {
+        let mut connection = self.server.connection(database, "branches");
+        let most = self.statement_timeout.0.min(i32::MAX as u64);
+        let options = connection.get_options().unwrap_or_default();
+        // The later option wins.
+        connection.options(format!("{options} -c statement_timeout={most}"));
+        pool::connect(&connection).await
+    }
+}
+
 /// Reads the source's state.
 ///
 /// # Errors
 /// The server's.
-pub async fn source_state(server_of: &EmbeddedServer) -> Result<SourceState, PostgresError> {
-    let first = pool::connect(&server_of.connection("postgres", "branches")).await?;
+pub async fn source_state(source: Source<'_>) -> Result<SourceState, PostgresError> {
+    let first = source.connect("postgres").await?;
     let transactions = transactions(&first).await?;
     let (mut tables, mut catalogue) = (Sha256::new(), Sha256::new());
     let mut tables_checked = 0;
     for database in databases::list(&first).await? {
-        let client = pool::connect(&server_of.connection(&database, "branches")).await?;
+        let client = source.connect(&database).await?;
         catalogue.update(format!("{database}:{}", catalogue_checksum(&client).await?));
         let rows = client
             .query(include_str!("sql/user_tables.sql"), &[])
@@ -119,13 +140,10 @@ pub async fn write_marker(session: &mut Session, marker: &str) -> Result<bool, W
 ///
 /// # Errors
 /// The server's.
-pub async fn schema_in_source(
-    server_of: &EmbeddedServer,
-    schema: &str,
-) -> Result<bool, PostgresError> {
-    let first = pool::connect(&server_of.connection("postgres", "branches")).await?;
+pub async fn schema_in_source(source: Source<'_>, schema: &str) -> Result<bool, PostgresError> {
+    let first = source.connect("postgres").await?;
     for database in databases::list(&first).await? {
-        let client = pool::connect(&server_of.connection(&database, "branches")).await?;
+        let client = source.connect(&database).await?;
         let found = client
             .query_opt("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema])
             .await

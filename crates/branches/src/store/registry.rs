@@ -47,6 +47,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "superuser_descendants",
         sql: include_str!("sql/registry_superuser_descendants.sql"),
     },
+    Migration {
+        name: "room",
+        sql: include_str!("sql/registry_room.sql"),
+    },
 ];
 
 /// The tables of this engine in `state.db`.

@@ -8,7 +8,7 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// Messages that some test provokes: crashes, refusals, a full volume, strangers.
-const PROVOKED: [&str; 17] = [
+const PROVOKED: [&str; 18] = [
     "the postmaster of a branch ended by itself",
     "a branch did not start again",
     "a branch did not come back",
@@ -26,6 +26,7 @@ const PROVOKED: [&str; 17] = [
     "the pool was not filled",
     "the volume is full: branches that grow are suspended",
     "a server that runs code of a branch was given up",
+    "a branch was not verified, for the source was not read in time",
     "branches of a tenant take all that they may: those that grow are suspended",
 ];
 

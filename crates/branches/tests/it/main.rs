@@ -3,6 +3,7 @@
 mod bounds;
 mod confined;
 mod crashes;
+mod deletions;
 mod faults;
 mod home;
 mod hostile;

@@ -1,11 +1,12 @@
 //! A tenant that takes its share of the volume is stopped, and no other one.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use egret_base::Coded;
-use egret_base::settings::Size;
+use egret_base::settings::{Size, Span};
 use egret_branches::model::{Branch, BranchState, From, NewBranch};
-use egret_branches::{BranchesError, Children};
+use egret_branches::{BranchesError, Children, Steps};
 
 use crate::home::{Egret, Home, name};
 
@@ -66,7 +67,7 @@ async fn grow_until_suspended(egret: &Egret, tenant: &str, branch: &str) -> u32 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_over_its_share_of_the_volume_is_stopped_and_no_other_one() {
-    let (_home, egret) = home_of("tenants").await;
+    let (home, egret) = home_of("tenants").await;
     for (tenant, branch_name) in [("one", "greedy"), ("one", "quiet"), ("two", "neighbour")] {
         branch(&egret, tenant, branch_name).await.unwrap();
     }
@@ -94,6 +95,11 @@ async fn a_tenant_over_its_share_of_the_volume_is_stopped_and_no_other_one() {
     ask(&egret, "two", "neighbour", &table()).await.unwrap();
     branch(&egret, "two", "late").await.unwrap();
     ask(&egret, "one", "quiet", "SELECT 1").await.unwrap();
+    // The next Egret knows why it is suspended.
+    egret.stop().await;
+    let egret = home.start().await;
+    let refused = ask(&egret, "one", "greedy", "SELECT 1").await.unwrap_err();
+    assert!(matches!(refused, BranchesError::Limit(_)), "{refused}");
     let destroyed = egret
         .branches
         .destroy("one", &name("greedy"), Children::Refuse, |_| true)
@@ -101,6 +107,54 @@ async fn a_tenant_over_its_share_of_the_volume_is_stopped_and_no_other_one() {
     destroyed.unwrap();
     branch(&egret, "one", "late").await.unwrap();
     egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+/// Counts the branches that are suspended.
+#[derive(Default)]
+struct Suspensions(AtomicU32);
+
+impl Steps for Suspensions {
+    fn before(&self, step: &'static str) {
+        if step == "suspend.stop" {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_has_destroyed_counts_until_it_is_deleted() {
+    let mut home = Home::new("destroyed");
+    home.config.tenant_disk_max = Some(Size::mib(60));
+    // Files of destroyed branches are deleted at leisure.
+    home.config.pool_quiet = Span::secs(3_600);
+    home.config.pool_patience = Span::secs(3_600);
+    let suspensions = Arc::new(Suspensions::default());
+    let egret = home.start_with(Some(suspensions.clone())).await;
+    egret.make_app().await;
+    let first = branch(&egret, "one", "first").await.unwrap();
+    for _ in 0..5 {
+        ask(&egret, "one", "first", &table()).await.unwrap();
+    }
+    let first_name = name("first");
+    let destroyed = egret
+        .branches
+        .destroy("one", &first_name, Children::Refuse, |_| true);
+    destroyed.await.unwrap();
+    let files = home.directory.join("volume/branches").join(first.id.hex());
+    assert!(files.exists());
+    branch(&egret, "one", "second").await.unwrap();
+    // 40 MB of each are too much, and those of one are not.
+    for _ in 0..5 {
+        // It may be suspended before the last one.
+        let _ = ask(&egret, "one", "second", &table()).await;
+    }
+    while suspensions.0.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    // The room is given back to whoever needs it, and not before the files are gone.
+    ask(&egret, "one", "second", "SELECT 1").await.unwrap();
+    assert!(!files.exists());
     egret.stop().await;
 }
 

@@ -197,6 +197,40 @@ async fn a_proof_of_a_branch_that_does_not_answer_is_given_up() {
     egret.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proof_gives_a_source_up_that_is_not_read_in_time() {
+    let mut home = Home::new("unanswered-source");
+    home.config.verify_timeout = Span::ms(300);
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    let holder = egret.source("app").await;
+    let lock = "BEGIN; LOCK TABLE item IN ACCESS EXCLUSIVE MODE";
+    holder.batch_execute(lock).await.unwrap();
+    let one = name("one");
+    let proof = egret.branches.verify(DEFAULT_TENANT, &one, "app");
+    let error = proof.await.unwrap_err();
+    assert_eq!(error.code(), "branch_verify_timeout", "{error}");
+    let text = error.to_string();
+    assert!(text.contains("branches.verify_timeout (300 ms)"), "{text}");
+    let lasts = condition::active()
+        .into_iter()
+        .find(|it| it.name == "branches_not_verified");
+    assert_eq!(lasts.expect("a condition").reason, text);
+    // Nor does the source go on for nobody.
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    while holder
+        .query_one(waiting, &[])
+        .await
+        .unwrap()
+        .get::<_, i64>(0)
+        > 0
+    {
+        tokio::task::yield_now().await;
+    }
+    egret.stop().await;
+}
+
 /// Tells which steps are taken, and holds each suspension up before it stops a server.
 struct Suspensions {
     reached: Sender<&'static str>,

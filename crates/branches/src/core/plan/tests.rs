@@ -47,6 +47,7 @@ fn branch(number: u8, template: TemplateId) -> Branch {
         durable: false,
         superuser: false,
         role_passwords: false,
+        waits_for_room: false,
         protected: false,
         settings: BTreeMap::new(),
         labels: BTreeMap::new(),

@@ -190,6 +190,7 @@ impl World {
             durable: false,
             superuser: false,
             role_passwords: false,
+            waits_for_room: false,
             protected: false,
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),

@@ -41,6 +41,7 @@ fn branch(state: BranchState) -> Branch {
         durable: false,
         superuser: false,
         role_passwords: false,
+        waits_for_room: false,
         protected: false,
         settings: BTreeMap::new(),
         labels: BTreeMap::new(),

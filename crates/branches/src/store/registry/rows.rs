@@ -41,6 +41,7 @@ pub(super) fn insert_branch(connection: &Connection, branch: &Branch) -> Answer<
             branch.postmaster.map(|(_, ticks)| ticks as i64),
             branch.superuser,
             branch.role_passwords,
+            branch.waits_for_room,
         ])?;
     Ok(())
 }
@@ -58,6 +59,7 @@ pub(super) fn update_branch(connection: &Connection, branch: &Branch) -> Answer<
             branch.postmaster.map(|(pid, _)| pid),
             branch.postmaster.map(|(_, ticks)| ticks as i64),
             branch.parent_branch.as_ref().map(BranchName::as_str),
+            branch.waits_for_room,
         ])?;
     Ok(())
 }
@@ -235,6 +237,7 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
         durable: row.get("durable")?,
         superuser: row.get("superuser")?,
         role_passwords: row.get("role_passwords")?,
+        waits_for_room: row.get("waits_for_room")?,
         protected: row.get("protected")?,
         settings: from_json(row, "settings")?,
         labels: from_json(row, "labels")?,

@@ -49,6 +49,7 @@ fn branch(number: u8) -> Branch {
         durable: true,
         superuser: true,
         role_passwords: true,
+        waits_for_room: true,
         protected: true,
         settings: BTreeMap::from([("work_mem".into(), "8MB".into())]),
         labels: BTreeMap::from([("pr".into(), "42".into())]),
@@ -135,6 +136,7 @@ fn a_lease_makes_a_pooled_row_its_holders_or_nobodys() {
         durable: false,
         superuser: false,
         role_passwords: false,
+        waits_for_room: false,
         ..branch(number)
     };
     registry.insert_branches(&[pooled(1), pooled(2)]).unwrap();
@@ -142,6 +144,7 @@ fn a_lease_makes_a_pooled_row_its_holders_or_nobodys() {
         durable: false,
         superuser: false,
         role_passwords: false,
+        waits_for_room: false,
         settings: pooled(number).settings,
         parent_branch: pooled(number).parent_branch,
         ..branch(number)

@@ -1,0 +1,1 @@
+ALTER TABLE branch ADD COLUMN waits_for_room INTEGER NOT NULL DEFAULT 0;
