@@ -378,7 +378,7 @@ async fn limits_are_named() {
     let mut home = Home::new("limits");
     home.config.branches_max = 1;
     home.config.query_rows_max = 100;
-    home.config.query_timeout = egret_base::settings::Span::ms(50);
+    home.config.query_timeout = egret_base::settings::Span::ms(1_000);
     let egret = home.start().await;
     egret.make_app().await;
     egret.branch("one").await;
