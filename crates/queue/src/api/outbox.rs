@@ -3,9 +3,10 @@
 //! A service of its own, above PostgreSQL: the engine needs none of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
 use egret_postgres::databases::is_gone;
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::tokio_postgres::error::SqlState;
@@ -46,6 +47,8 @@ pub(crate) struct Inner {
     pub steps: Arc<dyn OutboxSteps>,
     /// Who reads which database.
     pub readers: Mutex<BTreeMap<String, Reader>>,
+    /// Outboxes are being looked for in vain.
+    pub are_databases_unknown: AtomicBool,
     /// There may be a new outbox, or one less.
     pub changed: Notify,
     pub stopping: watch::Sender<bool>,
@@ -89,6 +92,7 @@ impl Outbox {
                 metrics: OutboxMetrics::new(registry),
                 steps,
                 readers: Mutex::default(),
+                are_databases_unknown: AtomicBool::new(false),
                 changed: Notify::new(),
                 stopping: watch::Sender::new(false),
                 watcher: Mutex::default(),
@@ -122,6 +126,16 @@ impl Outbox {
         tracing::info!(database, "the outbox is installed");
         self.inner.changed.notify_one();
         Ok(database)
+    }
+
+    /// The names of the queues that rows may be for.
+    pub(crate) fn queue_names(&self) -> Vec<String> {
+        let queues = &self.inner.queues.inner;
+        let known = queues.queues.read().unwrap_or_else(PoisonError::into_inner);
+        let own = known.get(queues.config.outbox_tenant.as_str());
+        own.map_or_else(Vec::new, |own| {
+            own.keys().map(ToString::to_string).collect()
+        })
     }
 
     pub(crate) fn size_limits(&self) -> SizeLimits {
@@ -271,6 +285,20 @@ impl Service for Outbox {
     /// Tasks keep coming and going without it; the list of outboxes says what one of them lacks.
     fn ready(&self) -> Readiness {
         Readiness::Ready
+    }
+
+    /// Without a token one learns no more of a database than this.
+    fn failed_parts(&self) -> Vec<FailedPart> {
+        if !self.inner.are_databases_unknown.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        vec![FailedPart {
+            part: "outbox/databases".to_owned(),
+            reason: "it is not known which databases have an outbox, for PostgreSQL does not answer: rows of some may wait"
+                .to_owned(),
+            remedy: "look at PostgreSQL and at the condition outbox_databases_unreachable; Egret tries again by itself"
+                .to_owned(),
+        }]
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {

@@ -47,7 +47,7 @@ struct ReadyState {
     ready: bool,
     /// The services in the order of their start.
     services: Vec<ServiceState>,
-    /// What does not work and will not by itself: services, and pieces of them.
+    /// What does not work while the rest does: services, and pieces of them; each says what to do.
     failed: Vec<FailedState>,
     /// Faults that last and are tried again, by name; `/v1/status` says more of them.
     #[schema(value_type = Vec<String>, example = json!(["clock_held"]))]
@@ -111,7 +111,7 @@ struct StatusReport {
     uptime_ms: u64,
     /// The services in the order of their start.
     services: Vec<ServiceState>,
-    /// What does not work and will not by itself: services, and pieces of them.
+    /// What does not work while the rest does: services, and pieces of them; each says what to do.
     failed: Vec<FailedState>,
     /// Faults that last and are tried again.
     conditions: Vec<ConditionState>,

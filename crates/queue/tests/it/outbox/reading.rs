@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use egret_base::lifecycle::Service;
+use egret_base::lifecycle::{Readiness, Service};
 use egret_base::test_support::ConditionLog;
 use egret_base::{Entropy, SeededEntropy, TaskRequest, TaskSink};
 use egret_queue::SettingsChange;
@@ -261,6 +261,38 @@ async fn an_outbox_that_is_made_again_is_read_again() {
     let delete = "DELETE FROM egret.outbox";
     rig.client.batch_execute(delete).await.unwrap();
     while !rig.view().await.held.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_outboxes_cannot_be_looked_for_readiness_says_so_and_takes_requests() {
+    let rig = Rig::install(18).await;
+    let elsewhere = egret_postgres::test_support::TestDatabase::create(18).await;
+    let elsewhere = elsewhere.connect().await;
+    let allow = async |answer: &str| {
+        let name = &rig.database.name;
+        let sql = format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS {answer}");
+        elsewhere.batch_execute(&sql).await.unwrap();
+    };
+    assert_eq!(rig.outbox.failed_parts(), []);
+    allow("false").await;
+    rig.outbox.start().await.unwrap();
+    let failed = loop {
+        match rig.outbox.failed_parts().pop() {
+            Some(failed) => break failed,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(failed.part, "outbox/databases");
+    assert!(failed.reason.contains("not known"), "{failed:?}");
+    // It is open to all, and names no database.
+    let said = format!("{} {}", failed.reason, failed.remedy);
+    assert!(!said.contains(&rig.database.name), "{said}");
+    assert_eq!(rig.outbox.ready(), Readiness::Ready);
+    allow("true").await;
+    while !rig.outbox.failed_parts().is_empty() {
         tokio::task::yield_now().await;
     }
     rig.stop().await;
