@@ -90,6 +90,11 @@ impl ConditionSet {
         self.is_any.store(!failing.is_empty(), Ordering::Release);
     }
 
+    /// Whether any subject has a fault.
+    pub fn is_any_active(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
+    }
+
     /// Whether a subject has a fault of its own.
     pub fn is_active(&self, subject: &str) -> bool {
         self.is_any.load(Ordering::Acquire) && self.failing().contains_key(subject)

@@ -3,10 +3,11 @@
 //! A service of its own, above PostgreSQL: the engine needs none of it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use egret_base::condition::ConditionSet;
 use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
+use egret_postgres::database_watch::DatabaseWatch;
 use egret_postgres::databases::is_gone;
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::tokio_postgres::error::SqlState;
@@ -47,8 +48,8 @@ pub(crate) struct Inner {
     pub steps: Arc<dyn OutboxSteps>,
     /// Who reads which database.
     pub readers: Mutex<BTreeMap<String, Reader>>,
-    /// Outboxes are being looked for in vain.
-    pub are_databases_unknown: AtomicBool,
+    /// Looks for outboxes.
+    pub watch: DatabaseWatch,
     /// There may be a new outbox, or one less.
     pub changed: Notify,
     pub stopping: watch::Sender<bool>,
@@ -85,6 +86,8 @@ impl Outbox {
         registry: &mut Registry,
         steps: Arc<dyn OutboxSteps>,
     ) -> Self {
+        let faults = ConditionSet::new("outbox_databases_unreachable");
+        let watch = DatabaseWatch::new(databases.clone(), faults, "outboxes");
         Self {
             inner: Arc::new(Inner {
                 queues,
@@ -92,7 +95,7 @@ impl Outbox {
                 metrics: OutboxMetrics::new(registry),
                 steps,
                 readers: Mutex::default(),
-                are_databases_unknown: AtomicBool::new(false),
+                watch,
                 changed: Notify::new(),
                 stopping: watch::Sender::new(false),
                 watcher: Mutex::default(),
@@ -289,7 +292,7 @@ impl Service for Outbox {
 
     /// Without a token one learns no more of a database than this.
     fn failed_parts(&self) -> Vec<FailedPart> {
-        if !self.inner.are_databases_unknown.load(Ordering::Relaxed) {
+        if !self.inner.watch.has_condition() {
             return Vec::new();
         }
         vec![FailedPart {
