@@ -10,7 +10,6 @@ mod holds;
 pub(crate) mod metrics;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
