@@ -413,3 +413,6 @@ fn split(path: &Path) -> std::io::Result<(&Path, &OsStr)> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests;
