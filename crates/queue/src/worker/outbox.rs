@@ -265,12 +265,13 @@ impl Reading {
         inner.steps.before("enqueue");
         let outcomes = self.enqueue(found).await;
         let (mut taken, mut refused, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
-        let mut replayed = 0;
+        let (mut tasks, mut replayed) = (Vec::new(), 0);
         for (found, outcome) in found.iter().zip(outcomes) {
             match outcome {
                 Ok(task) => {
                     holds.release(&found.row.queue);
                     replayed += usize::from(task.replayed);
+                    tasks.push(task.id);
                     taken.push(&found.row);
                 }
                 Err(error) if is_for_good(&error) => refused.push(Refused {
@@ -284,7 +285,7 @@ impl Reading {
         refused.extend(self.hold(waiting, holds));
         if !taken.is_empty() {
             // Rows are deleted for good, whatever becomes of the power.
-            inner.queues.make_durable().await?;
+            inner.queues.make_durable(&tasks).await?;
             inner.steps.before("delete");
             store::taken(client, &taken).await?;
             inner.metrics.count("enqueued", taken.len() - replayed);

@@ -23,8 +23,6 @@ const LEFT_ALONE: Policy = Policy {
 /// there are rows, while existing ones are bounded by `queue.queues_max`.
 const MISSING_HELD_MAX: usize = 100;
 
-const CONDITION: &str = "outbox_rows_waiting";
-
 /// Whether a queue exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
@@ -71,7 +69,7 @@ impl Pause {
             until: Instant::now(),
             refusals: 0,
             reason: String::new(),
-            waiting: Condition::new(CONDITION, subject),
+            waiting: Condition::new("outbox_rows_waiting", subject),
         }
     }
 
@@ -85,7 +83,8 @@ impl Pause {
         self.reason = error.to_string();
         // What takes nothing in at present is no fault of the outbox.
         if self.waiting.begin(error) {
-            tracing::info!(condition = CONDITION, subject, %error, "rows of the outbox wait");
+            let condition = "outbox_rows_waiting";
+            tracing::info!(condition, subject, %error, "rows of the outbox wait");
         }
     }
 }
