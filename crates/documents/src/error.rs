@@ -409,7 +409,8 @@ impl Coded for DocumentsError {
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
             | Self::CascadeTooLarge { .. } => "limit_exceeded",
-            Self::Overloaded(_) => "overloaded",
+            Self::Overloaded(taken) if taken.is_of_all() => "overloaded",
+            Self::Overloaded(_) => "limit_exceeded",
             Self::OwnedElsewhere { .. } => "documents_owned_elsewhere",
             Self::Unreachable | Self::Stopping => "unavailable",
             Self::Damaged { .. } => "document_damaged",
@@ -455,8 +456,8 @@ impl Coded for DocumentsError {
             | Self::NoDocuments { .. } => Kind::NotFound,
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
-            | Self::CascadeTooLarge { .. }
-            | Self::Overloaded(_) => Kind::LimitReached,
+            | Self::CascadeTooLarge { .. } => Kind::LimitReached,
+            Self::Overloaded(taken) => taken.kind(),
             Self::Server {
                 code: Some(code), ..
             } if is_of_values(code) => Kind::Invalid,

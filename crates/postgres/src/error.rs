@@ -142,8 +142,8 @@ pub enum PostgresError {
         /// One such process.
         pid: i32,
     },
-    /// The server is not running at the moment.
-    #[error("the embedded server is not running: {reason}")]
+    /// The server is not running at the moment, or not yet Egret's to work in.
+    #[error("PostgreSQL is not ready: {reason}")]
     NotRunning {
         /// Why.
         reason: String,
@@ -283,6 +283,7 @@ impl Coded for PostgresError {
             PostgresError::ForeignSchema { .. } => "postgres_foreign_schema",
             PostgresError::UserObjects { .. } => "postgres_user_objects",
             PostgresError::DatabaseNotFound { .. } => "database_not_found",
+            PostgresError::SessionsTaken(taken) if !taken.is_of_all() => "limit_exceeded",
             PostgresError::Pool { .. } | PostgresError::SessionsTaken(_) => "postgres_pool",
         }
     }
@@ -294,9 +295,10 @@ impl Coded for PostgresError {
             | PostgresError::ConnectTimeout { .. }
             | PostgresError::Unreachable { .. } => Kind::Unavailable,
             PostgresError::Answer { .. } => Kind::Conflict,
-            PostgresError::NoUserLeft { .. }
-            | PostgresError::NoProcessLeft { .. }
-            | PostgresError::SessionsTaken(_) => Kind::LimitReached,
+            PostgresError::NoUserLeft { .. } | PostgresError::NoProcessLeft { .. } => {
+                Kind::LimitReached
+            }
+            PostgresError::SessionsTaken(taken) => taken.kind(),
             PostgresError::StartTimeout { .. } => Kind::TimedOut,
             PostgresError::Server { source, .. } if crate::retry::is_transient(source) => {
                 Kind::Unavailable

@@ -7,7 +7,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use egret_base::{Coded, Kind, TenantShare, TenantUsage};
+use egret_base::{Kind, TenantShare, TenantUsage};
 use tokio::sync::oneshot;
 
 /// No slot is free.
@@ -35,15 +35,35 @@ pub enum SlotsTaken {
         /// How many one tenant may have.
         share: u64,
     },
+    /// More at once than one tenant may have.
+    #[error(
+        "limit {limit} is {max}, of which one tenant may have {share}, and {asked} are needed at once: ask for fewer, or raise the setting"
+    )]
+    Oversized {
+        /// The setting.
+        limit: &'static str,
+        /// How many there are.
+        max: u64,
+        /// How many one tenant may have.
+        share: u64,
+        /// How many were asked for.
+        asked: u64,
+    },
 }
 
-impl Coded for SlotsTaken {
-    fn code(&self) -> &'static str {
-        "limit_exceeded"
+impl SlotsTaken {
+    /// Whether the limit of all tenants is reached, and not what one of them may have.
+    pub fn is_of_all(&self) -> bool {
+        matches!(self, Self::All { .. })
     }
 
-    fn kind(&self) -> Kind {
-        Kind::LimitReached
+    /// What an error about it is: the server's fault where all slots are in use, the tenant's where its share is.
+    pub fn kind(&self) -> Kind {
+        if self.is_of_all() {
+            Kind::Unavailable
+        } else {
+            Kind::LimitReached
+        }
     }
 }
 
@@ -64,12 +84,13 @@ struct State<K: Eq + Hash + Clone> {
 
 struct Waiter<K: Eq + Hash + Clone> {
     tenant: K,
+    amount: u64,
     granted: oneshot::Sender<Slot<K>>,
 }
 
 /// A slot, or several, given back when dropped.
 pub struct Slot<K: Eq + Hash + Clone> {
-    /// None where it was given back already.
+    /// None while it is given back.
     shared: Option<Arc<Shared<K>>>,
     tenant: K,
     amount: u64,
@@ -107,8 +128,7 @@ impl<K: Eq + Hash + Clone> TenantSlots<K> {
         self.try_take_many(tenant, 1)
     }
 
-    /// So many slots that are free at once. A tenant that has none may have more than its share: else what needs more
-    /// would never be done.
+    /// So many slots that are free at once.
     ///
     /// # Errors
     /// [`SlotsTaken`].
@@ -123,22 +143,11 @@ impl<K: Eq + Hash + Clone> TenantSlots<K> {
     /// # Errors
     /// [`SlotsTaken`].
     pub async fn take(&self, tenant: K, wait_max: Duration) -> Result<Slot<K>, SlotsTaken> {
-        let granted = {
-            let mut state = self.shared.lock();
-            if self.shared.check(&state, &tenant, 1).is_ok() {
-                return Ok(self.shared.grant(&mut state, tenant, 1));
-            }
-            let (sender, granted) = oneshot::channel();
-            state.waiting.push_back(Waiter {
-                tenant: tenant.clone(),
-                granted: sender,
-            });
-            granted
-        };
-        match tokio::time::timeout(wait_max, granted).await {
-            Ok(Ok(slot)) => Ok(slot),
-            // One that was granted at this moment has been dropped with the channel.
-            _ => self.try_take(tenant),
+        let waited = tokio::time::timeout(wait_max, self.shared.wait(tenant.clone(), 1)).await;
+        match waited {
+            Ok(slot) => Ok(slot),
+            // One that was granted at this moment has been dropped with the wait.
+            Err(_) => self.try_take(tenant),
         }
     }
 }
@@ -151,14 +160,20 @@ impl<K: Eq + Hash + Clone> Shared<K> {
     fn check(&self, state: &State<K>, tenant: &K, amount: u64) -> Result<(), SlotsTaken> {
         let (all, own) = (state.usage.all(), state.usage.of(tenant));
         let (limit, max) = (self.share.all.name, self.share.all.max);
+        let share = self.share.one.max;
+        if amount > share {
+            return Err(SlotsTaken::Oversized {
+                limit,
+                max,
+                share,
+                asked: amount,
+            });
+        }
         if all + amount > max {
             return Err(SlotsTaken::All { limit, max });
         }
-        if own == 0 || self.share.check(all, own, amount).is_ok() {
-            return Ok(());
-        }
-        let share = self.share.one.max;
-        Err(SlotsTaken::Share { limit, max, share })
+        let within = self.share.check(all, own, amount);
+        within.map_err(|_| SlotsTaken::Share { limit, max, share })
     }
 
     fn grant(self: &Arc<Self>, state: &mut State<K>, tenant: K, amount: u64) -> Slot<K> {
@@ -170,6 +185,25 @@ impl<K: Eq + Hash + Clone> Shared<K> {
         }
     }
 
+    /// So many slots, however long it takes until they are free.
+    async fn wait(self: &Arc<Self>, tenant: K, amount: u64) -> Slot<K> {
+        let granted = {
+            let mut state = self.lock();
+            if self.check(&state, &tenant, amount).is_ok() {
+                return self.grant(&mut state, tenant, amount);
+            }
+            let (sender, granted) = oneshot::channel();
+            state.waiting.push_back(Waiter {
+                tenant,
+                amount,
+                granted: sender,
+            });
+            granted
+        };
+        let granted = granted.await;
+        granted.expect("a waiter whose receiver is there is removed by a grant only")
+    }
+
     /// Takes a slot back, and gives what is free to those that wait.
     fn give_back(self: &Arc<Self>, tenant: &K, amount: u64) {
         let mut state = self.lock();
@@ -177,7 +211,8 @@ impl<K: Eq + Hash + Clone> Shared<K> {
         let mut position = 0;
         while position < state.waiting.len() && state.usage.all() < self.share.all.max {
             let waiter = &state.waiting[position];
-            if !waiter.granted.is_closed() && self.check(&state, &waiter.tenant, 1).is_err() {
+            let checked = self.check(&state, &waiter.tenant, waiter.amount);
+            if !waiter.granted.is_closed() && checked.is_err() {
                 position += 1;
                 continue;
             }
@@ -187,13 +222,27 @@ impl<K: Eq + Hash + Clone> Shared<K> {
             if waiter.granted.is_closed() {
                 continue;
             }
-            let slot = self.grant(&mut state, waiter.tenant, 1);
+            let slot = self.grant(&mut state, waiter.tenant, waiter.amount);
             if let Err(mut unclaimed) = waiter.granted.send(slot) {
                 // The caller has left at this moment. Dropped, the slot would lock the state once more.
                 unclaimed.shared = None;
-                state.usage.subtract(&unclaimed.tenant, 1);
+                state.usage.subtract(&unclaimed.tenant, unclaimed.amount);
             }
         }
+    }
+}
+
+impl<K: Eq + Hash + Clone> Slot<K> {
+    /// Gives the slot back while `work` waits for something else, and takes it again afterwards, in turn with others and
+    /// however long that takes: what the caller has begun is not refused halfway.
+    pub async fn yield_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let Some(shared) = self.shared.take() else {
+            return work.await;
+        };
+        shared.give_back(&self.tenant, self.amount);
+        let outcome = work.await;
+        *self = shared.wait(self.tenant.clone(), self.amount).await;
+        outcome
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use egret_base::Coded;
 use egret_base::settings::Span;
-use egret_documents::api::{Caller, Find};
+use egret_base::{Coded, Kind};
+use egret_documents::api::{Act, Caller, Find, Operation};
 use egret_documents::core::decide::Condition;
 use egret_documents::{DocumentsConfig, DocumentsError};
 use futures_util::FutureExt;
@@ -39,7 +39,13 @@ fn check_refused<T>(answer: Result<T, DocumentsError>, limit: &str, is_share: bo
     let Err(refused) = answer else {
         panic!("{limit} has no effect");
     };
-    assert_eq!((refused.code(), refused.retryable()), ("overloaded", true));
+    let expected = if is_share {
+        ("limit_exceeded", Kind::LimitReached)
+    } else {
+        ("overloaded", Kind::Unavailable)
+    };
+    assert_eq!((refused.code(), refused.kind()), expected);
+    assert!(refused.retryable());
     let message = refused.to_string();
     assert!(
         message.starts_with(&format!("limit {limit} is ")),
@@ -131,9 +137,23 @@ async fn one_tenant_does_not_take_all_places_to_wait() {
             .upsert(caller, &airports, body.as_bytes(), Condition::Always);
         writing.now_or_never()
     };
-    for number in 0..3 {
-        assert!(write(&world.caller, number).is_none());
-    }
+    // A batch takes no more at once, though its tenant has nothing yet.
+    let batch = |count: i32| {
+        let operations = (0..count).map(|number| Operation {
+            collection: airports.clone(),
+            what: Act::Put(
+                None,
+                json!({"faa": format!("A{number}")}).to_string().into(),
+            ),
+            condition: Condition::Always,
+        });
+        let operations = operations.collect();
+        let writing = world.documents.batch_atomic(&world.caller, operations);
+        let written = writing.now_or_never();
+        written.map(|written| written.map_err(|refused| refused.error))
+    };
+    check_refused(batch(4).unwrap(), "documents.waiting_max", true);
+    assert!(batch(3).is_none());
     check_refused(
         write(&world.caller, 3).unwrap(),
         "documents.waiting_max",

@@ -51,7 +51,7 @@ const PROBLEMS: [(&str, &str); 14] = [
     ),
     (
         "429",
-        "`overloaded`: too much waits. `limit_exceeded`: more would follow from this write than may.",
+        "`limit_exceeded`: the tenant has its share of what may wait or run, or more would follow from this write than may.",
     ),
     (
         "431",
@@ -60,7 +60,7 @@ const PROBLEMS: [(&str, &str); 14] = [
     ("500", "The server failed at this request."),
     (
         "503",
-        "The server, or its database, cannot answer at the moment. `query_timeout`: the query takes longer than it may.",
+        "The server, or its database, cannot answer at the moment. `overloaded`: as much waits or runs as may. `query_timeout`: the query takes longer than it may.",
     ),
     ("504", "`request_timed_out`: the answer took too long."),
 ];
