@@ -35,7 +35,7 @@ use find::Found;
 pub(crate) use follow::usual;
 pub use follow::{Begins, Follower};
 use make::check_schedule;
-pub(crate) use make::{make, refreshed};
+pub(crate) use make::{fill, make, refreshed, withdraw};
 
 /// Views are in the databases of one server, which are this tenant's.
 const TENANT: &str = "default";
@@ -115,13 +115,17 @@ impl Views {
         database: Option<&str>,
         view: NewView,
     ) -> Result<ViewReport, ViewsError> {
-        let _permit = self.admit().await?;
+        let mut permit = self.admit().await?;
         let database = self.inner.shared.databases.choose(database).await?;
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
         install::install(&mut session.client).await?;
-        make(&keeper, &mut session, &view, None).await?;
+        let made = make(&keeper, &mut session, &view, None).await?;
         keeper.give_back(session);
+        let filled = permit.yield_during(fill(&keeper, &made)).await;
+        if let Err(unfilled) = filled {
+            return Err(withdraw(&keeper, &made, unfilled).await?);
+        }
         keeper.tell();
         self.inner.changed.notify_one();
         let report = self.show_of(&keeper, &view.name).await?;
@@ -327,7 +331,7 @@ impl Views {
         alteration: Alteration,
         readable: ReadableViews,
     ) -> Result<ViewReport, ViewsError> {
-        let _permit = self.admit().await?;
+        let mut permit = self.admit().await?;
         let found = self.find(at).await?;
         self.check_following(&found.record, &alteration)?;
         let of_refreshes = Alteration {
@@ -336,7 +340,10 @@ impl Views {
             ..alteration.clone()
         };
         let report = match of_refreshes == Alteration::default() {
-            false => self.alter_refreshes(found, of_refreshes, readable).await?,
+            false => {
+                let altering = self.alter_refreshes(found, of_refreshes, readable, &mut permit);
+                altering.await?
+            }
             true => self.changed(found).await?,
         };
         match alteration.kept.is_some() || alteration.queue.is_some() {
@@ -350,6 +357,7 @@ impl Views {
         mut found: Found,
         alteration: Alteration,
         readable: ReadableViews,
+        permit: &mut SessionPermit,
     ) -> Result<ViewReport, ViewsError> {
         let before = found.record.mode;
         let mode = alteration.mode.unwrap_or(before);
@@ -369,7 +377,8 @@ impl Views {
                 grants: Grants::Nothing,
                 readable,
             };
-            return self.remake(found, Some(&alteration), &rights).await;
+            let remaking = self.remake(found, Some(&alteration), &rights, permit);
+            return remaking.await;
         }
         let client = &mut found.session.client;
         if let Some(mode) = alteration.mode {
@@ -388,9 +397,9 @@ impl Views {
         at: &Address,
         rights: &MakerRights,
     ) -> Result<ViewReport, ViewsError> {
-        let _permit = self.admit().await?;
+        let mut permit = self.admit().await?;
         let found = self.find(at).await?;
-        self.remake(found, None, rights).await
+        self.remake(found, None, rights, &mut permit).await
     }
 
     async fn remake(
@@ -398,6 +407,7 @@ impl Views {
         mut found: Found,
         alteration: Option<&Alteration>,
         rights: &MakerRights,
+        permit: &mut SessionPermit,
     ) -> Result<ViewReport, ViewsError> {
         found.keeper.settle(&mut found.session.client).await?;
         let recording = self.inner.shared.config.recording();
@@ -406,11 +416,14 @@ impl Views {
         repair::repair(client, &found.record, alteration, rights, bounds).await?;
         found.keeper.unload(found.record.id);
         found.keeper.forget_costs(found.record.id);
-        found.record = registry::record_of(&found.session.client, found.record.id).await?;
-        if found.record.state != State::Suspended {
-            refreshed(&found.keeper, &found.record, Besides::default()).await?;
+        let record = registry::record_of(&found.session.client, found.record.id).await?;
+        let keeper = found.keeper;
+        keeper.give_back(found.session);
+        if record.state != State::Suspended {
+            let refreshing = refreshed(&keeper, &record, Besides::default());
+            permit.yield_during(refreshing).await?;
         }
-        self.changed(found).await
+        self.show_changed(&keeper, &record).await
     }
 
     /// Removes a view.

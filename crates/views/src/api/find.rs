@@ -23,10 +23,19 @@ pub(super) struct Found {
 impl Views {
     /// Shows a view that was changed, with its keeper's knowledge of it renewed.
     pub(super) async fn changed(&self, found: Found) -> Result<ViewReport, ViewsError> {
-        found.keeper.unload(found.record.id);
         found.keeper.give_back(found.session);
-        found.keeper.tell();
-        self.show_of(&found.keeper, &found.record.name).await
+        self.show_changed(&found.keeper, &found.record).await
+    }
+
+    /// See [`Self::changed`].
+    pub(super) async fn show_changed(
+        &self,
+        keeper: &Keeper,
+        record: &Record,
+    ) -> Result<ViewReport, ViewsError> {
+        keeper.unload(record.id);
+        keeper.tell();
+        self.show_of(keeper, &record.name).await
     }
 
     pub(crate) fn keeper(&self, database: &str) -> Arc<Keeper> {

@@ -15,7 +15,7 @@ use crate::store::{create, remove};
 use crate::worker::keeper::Keeper;
 use crate::worker::session::Session;
 
-/// Makes a view and fills it.
+/// Makes a view. It is empty until [`fill`] has refreshed it.
 ///
 /// # Errors
 /// [`ViewsError`]: nothing is left then.
@@ -24,7 +24,7 @@ pub async fn make(
     session: &mut Session,
     view: &NewView,
     resolved: Option<&Resolved>,
-) -> Result<(), ViewsError> {
+) -> Result<Record, ViewsError> {
     check_schedule(view.mode, view.schedule.as_ref())?;
     let view = &NewView {
         following: usual(&keeper.shared, &view.following)?,
@@ -51,22 +51,41 @@ pub async fn make(
         }
     };
     tracing::info!(database = keeper.database, view = %view.name, "a view is made");
-    let id = made.record.id;
-    let problem = match keeper.refresh(id, Besides::default()).await {
-        Ok(reports) => match reports.get(&id) {
+    Ok(made.record)
+}
+
+/// Why a view that was just made is empty.
+pub struct Unfilled(String);
+
+/// Fills a view that was just made. Only as many as refreshes may run have a session meanwhile.
+///
+/// # Errors
+/// [`Unfilled`]: it is to be withdrawn.
+pub async fn fill(keeper: &Arc<Keeper>, made: &Record) -> Result<(), Unfilled> {
+    let problem = match keeper.refresh(made.id, Besides::default()).await {
+        Ok(reports) => match reports.get(&made.id) {
             Some((report, _)) => report.error.clone(),
             None => Some("a view that it reads is suspended".to_owned()),
         },
         Err(error) => Some(error.to_string()),
     };
-    match problem {
-        None => Ok(()),
-        Some(reason) => {
-            remove::remove(&mut session.client, &made.record, keeper.patience()).await?;
-            keeper.unload(id);
-            Err(ViewsError::NotFilled { reason })
-        }
-    }
+    problem.map_or(Ok(()), |reason| Err(Unfilled(reason)))
+}
+
+/// Removes a view that could not be filled, and returns the error that its maker is answered.
+///
+/// # Errors
+/// Why it could not be removed either.
+pub async fn withdraw(
+    keeper: &Arc<Keeper>,
+    made: &Record,
+    Unfilled(reason): Unfilled,
+) -> Result<ViewsError, ViewsError> {
+    let mut session = keeper.session().await?;
+    remove::remove(&mut session.client, made, keeper.patience()).await?;
+    keeper.unload(made.id);
+    keeper.give_back(session);
+    Ok(ViewsError::NotFilled { reason })
 }
 
 /// Refreshes a view, and says what became of it.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::keeper::Keeper;
 use super::session::Session;
-use crate::api::{make, refreshed};
+use crate::api::{fill, make, refreshed, withdraw};
 use crate::error::ViewsError;
 use crate::store::refresh::Besides;
 use crate::store::requests::{Asked, Request, done, waiting};
@@ -58,7 +58,11 @@ async fn answer(
 ) -> Result<(), ViewsError> {
     let name = match &request.what {
         Asked::Create(view, resolved) => {
-            return make(keeper, session, view, Some(resolved)).await;
+            let made = make(keeper, session, view, Some(resolved)).await?;
+            return match fill(keeper, &made).await {
+                Ok(()) => Ok(()),
+                Err(unfilled) => Err(withdraw(keeper, &made, unfilled).await?),
+            };
         }
         Asked::Invalid(reason) => {
             return Err(ViewsError::Invalid {

@@ -10,6 +10,7 @@ mod immediate;
 mod recursion;
 mod report;
 mod rights;
+mod sessions;
 mod two;
 mod watched;
 
