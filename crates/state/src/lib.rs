@@ -19,8 +19,11 @@ use sha2::{Digest, Sha256};
 pub use rusqlite;
 use rusqlite::ErrorCode;
 
-/// What SQLite keeps beside a file, by what is added to its name.
-const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
+/// What is added to a file's name for its write-ahead log.
+const LOG: &str = "-wal";
+
+/// A file and what SQLite keeps beside it, by what is added to its name.
+const SUFFIXES: [&str; 4] = ["", LOG, "-shm", "-journal"];
 
 /// How long a connection waits for another one's commit.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -187,15 +190,7 @@ pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBu
         return Ok(None);
     }
     let aside = path.with_extension(format!("db.corrupt-{}", now.as_micros()));
-    for suffix in SUFFIXES {
-        let from = with_suffix(path, suffix);
-        if from.exists() {
-            fs::rename(&from, with_suffix(&aside, suffix)).map_err(|source| StateError::File {
-                path: from.clone(),
-                source,
-            })?;
-        }
-    }
+    repair::move_aside(path, &aside)?;
     Ok(Some(aside))
 }
 

@@ -5,15 +5,19 @@
 //! from the start of their table up to the first damaged page, and from its end back to the last one. Nothing is
 //! changed by an examination: it works on a copy.
 
-use std::fs::{self, File};
+mod files;
+
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, Statement};
 
-use crate::{SUFFIXES, StateError, create_private, with_suffix};
+pub(crate) use self::files::move_aside;
+use self::files::{keep, proceed, remove_file, remove_logs, restore, sync_directory};
+use crate::{LOG, StateError, create_private, with_suffix};
 
 /// The table of [`crate::Database::open`], without which no other one can be used.
 const MIGRATION_TABLE: &str = "migration";
@@ -64,7 +68,7 @@ pub fn examine(path: &Path) -> Result<Option<Damage>, StateError> {
 /// # Errors
 /// [`StateError`]; the original is where it was, or under that name.
 pub fn repair(path: &Path, stamp: &str) -> Result<(), StateError> {
-    restore(path, path, stamp)
+    restore(path, path, stamp, &proceed)
 }
 
 /// The files that starts of Egret have set aside as unreadable, oldest first.
@@ -119,7 +123,7 @@ pub fn examine_set_aside(
 /// [`StateError`].
 pub fn put_back(aside: &Path, path: &Path, table: &str, stamp: &str) -> Result<(), StateError> {
     if !path.exists() {
-        return restore(aside, path, stamp);
+        return restore(aside, path, stamp, &proceed);
     }
     let scratch = Scratch::make(path)?;
     let copy = scratch.copy_of(aside, "copy.db")?;
@@ -128,77 +132,9 @@ pub fn put_back(aside: &Path, path: &Path, table: &str, stamp: &str) -> Result<(
         add_rows(&salvaged, path, table)?;
     }
     keep(aside, path, stamp)?;
-    for suffix in SUFFIXES {
-        remove_file(&with_suffix(aside, suffix))?;
-    }
+    remove_file(aside)?;
+    remove_logs(aside, &proceed)?;
     sync_directory(path)
-}
-
-/// Makes `path` of what can be read of `damaged`, which is kept. Stopped at any moment, a file stands at `path` where one
-/// stood before.
-fn restore(damaged: &Path, path: &Path, stamp: &str) -> Result<(), StateError> {
-    let scratch = Scratch::make(path)?;
-    let copy = scratch.copy_of(damaged, "copy.db")?;
-    let salvaged = scratch.file("new.db");
-    let is_usable = salvage(&copy, &salvaged)?.is_some();
-    keep(damaged, path, stamp)?;
-    // First what SQLite keeps beside a file: it would apply a log that is left to the new one.
-    for suffix in &SUFFIXES[1..] {
-        remove_file(&with_suffix(damaged, suffix))?;
-    }
-    sync_directory(path)?;
-    if is_usable {
-        let file = File::open(&salvaged).map_err(failed(&salvaged))?;
-        file.sync_all().map_err(failed(&salvaged))?;
-        fs::rename(&salvaged, path).map_err(failed(path))?;
-    }
-    if !is_usable || damaged != path {
-        remove_file(damaged)?;
-    }
-    sync_directory(path)
-}
-
-/// Gives a file, and what SQLite keeps beside it, a second name that says that it is damaged.
-fn keep(damaged: &Path, path: &Path, stamp: &str) -> Result<(), StateError> {
-    let kept = with_suffix(path, &format!(".damaged-{stamp}"));
-    for suffix in SUFFIXES {
-        let (from, to) = (with_suffix(damaged, suffix), with_suffix(&kept, suffix));
-        if !from.exists() || is_same_file(&from, &to) {
-            continue;
-        }
-        match fs::hard_link(&from, &to) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(failed(&to)(error));
-            }
-            // A file system without hard links.
-            Err(_) => {
-                fs::copy(&from, &to).map_err(failed(&to))?;
-                let copied = File::open(&to).and_then(|file| file.sync_all());
-                copied.map_err(failed(&to))?;
-            }
-        }
-    }
-    sync_directory(path)
-}
-
-/// Whether a repair that was stopped has given the file this name already.
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    let identity = |path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
-    matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
-}
-
-fn remove_file(path: &Path) -> Result<(), StateError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path)(error)),
-        _ => Ok(()),
-    }
-}
-
-fn sync_directory(path: &Path) -> Result<(), StateError> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(failed(directory))
 }
 
 /// What `PRAGMA integrity_check` finds.
@@ -437,10 +373,10 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// A copy of a file with its write-ahead log.
+    /// A copy of a file with its logs.
     fn copy_of(&self, path: &Path, name: &str) -> Result<PathBuf, StateError> {
         let copy = self.file(name);
-        for suffix in ["", "-wal"] {
+        for suffix in ["", LOG, "-journal"] {
             let from = with_suffix(path, suffix);
             if from.exists() {
                 fs::copy(&from, with_suffix(&copy, suffix)).map_err(failed(&from))?;

@@ -2,6 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use rusqlite::config::DbConfig;
+
+use super::files::Before;
 use super::*;
 use crate::{Database, Migration, set_aside_if_corrupt};
 use egret_base::Timestamp;
@@ -240,4 +243,121 @@ fn rows_come_back_to_a_table_that_has_more_columns_since() {
     let select = "SELECT count(*) FROM token WHERE note = 'none'";
     let count: i64 = connection.query_row(select, [], |row| row.get(0)).unwrap();
     assert_eq!(count.unsigned_abs(), missing);
+}
+
+/// A rig whose file has a damaged page, and a row that only its log has.
+fn rig_with_log() -> Rig {
+    let rig = rig();
+    rig.damage_page_of("token");
+    let connection = Connection::open(&rig.path).unwrap();
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .unwrap();
+    let insert = "INSERT INTO password VALUES ('logged', 'app')";
+    connection.execute(insert, []).unwrap();
+    drop(connection);
+    assert!(with_suffix(&rig.path, LOG).exists());
+    rig
+}
+
+/// Whether SQLite finds the row that only the log had.
+fn has_logged_row(path: &Path) -> bool {
+    let connection = Connection::open(path).unwrap();
+    let select = "SELECT count(*) FROM password WHERE branch = 'logged'";
+    let count: i64 = connection.query_row(select, [], |row| row.get(0)).unwrap();
+    count == 1
+}
+
+/// Refuses a step of a repair, as a kill before it would end it. Returns whether there was such a step.
+fn is_stopped_before(
+    step: usize,
+    repair: impl FnOnce(Before<'_>) -> Result<(), StateError>,
+) -> bool {
+    let taken = std::cell::Cell::new(0);
+    let stop = |name: &str| {
+        if taken.replace(taken.get() + 1) == step {
+            return Err(failed(Path::new(name))(io::ErrorKind::Interrupted.into()));
+        }
+        Ok(())
+    };
+    let repaired = repair(&stop);
+    assert_eq!(repaired.is_ok(), taken.get() <= step, "{repaired:?}");
+    repaired.is_err()
+}
+
+#[test]
+fn a_repair_that_is_stopped_leaves_the_original_with_its_log_or_a_complete_file() {
+    let mut seen = Vec::new();
+    for step in 0.. {
+        let rig = rig_with_log();
+        let salvaged = table(&examine(&rig.path).unwrap().unwrap(), "token").rows;
+        let is_stopped = is_stopped_before(step, |stop| restore(&rig.path, &rig.path, "1", stop));
+        let kept = with_suffix(&rig.path, ".damaged-1");
+        let is_damaged = examine(&rig.path).unwrap().is_some();
+        assert!(has_logged_row(&rig.path), "before step {step}");
+        // A start of Egret writes to the file, and empties its log.
+        drop(Database::open(&rig.path, "tokens", &TABLES));
+        if !is_damaged {
+            assert_eq!(rig.count("token"), salvaged, "before step {step}");
+        }
+        assert!(has_logged_row(&kept), "before step {step}");
+        assert!(examine(&kept).unwrap().is_some(), "before step {step}");
+        seen.push(is_damaged);
+        if !is_stopped {
+            break;
+        }
+        // What was begun is done by the next repair.
+        if is_damaged {
+            repair(&rig.path, "2").unwrap();
+        }
+        assert_eq!(examine(&rig.path).unwrap(), None);
+        assert_eq!(rig.count("token"), salvaged);
+    }
+    assert_eq!(seen, [true, false, false, false, false, false]);
+}
+
+#[test]
+fn a_file_of_which_nothing_can_be_made_goes_before_its_log() {
+    for step in 0.. {
+        let rig = rig_with_log();
+        let connection = Connection::open(&rig.path).unwrap();
+        connection.execute("DELETE FROM migration", []).unwrap();
+        drop(connection);
+        fs::write(with_suffix(&rig.path, LOG), "a log of nothing").unwrap();
+        let is_stopped = is_stopped_before(step, |stop| restore(&rig.path, &rig.path, "1", stop));
+        if rig.path.exists() {
+            assert_eq!(step, 0);
+        } else {
+            // The next start begins a file, to which no log is applied.
+            assert_eq!(rig.count("token"), 0);
+        }
+        if !is_stopped {
+            assert_eq!(step, 4);
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_file_that_comes_back_has_no_log_of_another() {
+    for step in 0.. {
+        let rig = rig_with_log();
+        let log = fs::read(with_suffix(&rig.path, LOG)).unwrap();
+        let aside = set_aside_if_corrupt(&rig.path, Timestamp::from_micros(7))
+            .unwrap()
+            .unwrap();
+        assert!(has_logged_row(&aside));
+        fs::write(with_suffix(&rig.path, LOG), log).unwrap();
+        let is_stopped = is_stopped_before(step, |stop| restore(&aside, &rig.path, "1", stop));
+        if rig.path.exists() {
+            assert!(has_logged_row(&rig.path), "before step {step}");
+            assert!(rig.count("token") > ROWS / 2, "before step {step}");
+        } else {
+            assert!(has_logged_row(&aside), "before step {step}");
+        }
+        if !is_stopped {
+            assert_eq!(step, 8);
+            break;
+        }
+    }
 }

@@ -1,0 +1,143 @@
+//! The steps of a repair in the file system: a kill before any of them leaves what was there, or what is to be there.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+
+use super::{Scratch, failed, salvage};
+use crate::{LOG, SUFFIXES, StateError, with_suffix};
+
+/// Makes `path` of what can be read of `damaged`, which is kept.
+pub(super) fn restore(
+    damaged: &Path,
+    path: &Path,
+    stamp: &str,
+    before: Before<'_>,
+) -> Result<(), StateError> {
+    let scratch = Scratch::make(path)?;
+    let copy = scratch.copy_of(damaged, "copy.db")?;
+    let salvaged = scratch.file("new.db");
+    let is_usable = salvage(&copy, &salvaged)?.is_some();
+    keep(damaged, path, stamp)?;
+    if is_usable && damaged == path {
+        return replace(&salvaged, path, before);
+    }
+    if is_usable {
+        // Of a file that is not there any more. SQLite would apply it to the new one.
+        remove_logs(path, before)?;
+        sync_file(&salvaged)?;
+        before("rename")?;
+        fs::rename(&salvaged, path).map_err(failed(path))?;
+        sync_directory(path)?;
+    }
+    // Without its file SQLite applies a log to nothing.
+    before("remove")?;
+    remove_file(damaged)?;
+    remove_logs(damaged, before)?;
+    sync_directory(path)
+}
+
+/// Tells the name of the next step, which is not taken where that is refused.
+pub(super) type Before<'b> = &'b dyn Fn(&str) -> Result<(), StateError>;
+
+/// Takes every step.
+pub(super) fn proceed(_step: &str) -> Result<(), StateError> {
+    Ok(())
+}
+
+/// Puts `complete` in the place of `path`. Stopped before any step, what SQLite finds there is either what it was, with
+/// its log, or complete.
+///
+/// SQLite applies the log that it finds beside a file, whichever file that is: neither can go before the other. The
+/// file is therefore replaced by a log that has all pages of the complete one, which one rename puts in the place of the
+/// former log. What the file itself holds is of no effect from then on.
+fn replace(complete: &Path, path: &Path, before: Before<'_>) -> Result<(), StateError> {
+    let log = log_of_all_pages(complete)?;
+    for file in [complete, &log] {
+        sync_file(file)?;
+    }
+    before("rename the log")?;
+    fs::rename(&log, with_suffix(path, LOG)).map_err(failed(path))?;
+    sync_directory(path)?;
+    before("rename")?;
+    fs::rename(complete, path).map_err(failed(path))?;
+    sync_directory(path)?;
+    remove_logs(path, before)?;
+    sync_directory(path)
+}
+
+/// Makes a write-ahead log with all pages of a file, which is complete without it, too.
+fn log_of_all_pages(path: &Path) -> Result<PathBuf, StateError> {
+    let connection = Connection::open(path)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.execute_batch("VACUUM")?;
+    connection.close().map_err(|(_, error)| error)?;
+    Ok(with_suffix(path, LOG))
+}
+
+/// Removes what SQLite keeps beside a file: the log last, as it has all that the others could take from the file.
+pub(super) fn remove_logs(path: &Path, before: Before<'_>) -> Result<(), StateError> {
+    for suffix in SUFFIXES[1..].iter().rev() {
+        before("remove a log")?;
+        remove_file(&with_suffix(path, suffix))?;
+    }
+    Ok(())
+}
+
+/// Copies a damaged file, and what SQLite keeps beside it. It is no second name of the same file: what a stopped repair
+/// leaves is complete, and SQLite writes to it.
+pub(super) fn keep(damaged: &Path, path: &Path, stamp: &str) -> Result<(), StateError> {
+    let kept = with_suffix(path, &format!(".damaged-{stamp}"));
+    for suffix in SUFFIXES {
+        let (from, to) = (with_suffix(damaged, suffix), with_suffix(&kept, suffix));
+        if !from.exists() {
+            continue;
+        }
+        if to.exists() {
+            return Err(failed(&to)(io::ErrorKind::AlreadyExists.into()));
+        }
+        fs::copy(&from, &to).map_err(failed(&to))?;
+        sync_file(&to)?;
+    }
+    sync_directory(path)
+}
+
+/// Moves a file, and what SQLite keeps beside it, to the name `aside`. Stopped at any moment, the file and its log are
+/// together under one of the names at least.
+pub(crate) fn move_aside(path: &Path, aside: &Path) -> Result<(), StateError> {
+    for suffix in SUFFIXES {
+        let (from, to) = (with_suffix(path, suffix), with_suffix(aside, suffix));
+        if from.exists() && fs::hard_link(&from, &to).is_err() {
+            // A file system without hard links.
+            fs::copy(&from, &to).map_err(failed(&to))?;
+            sync_file(&to)?;
+        }
+    }
+    sync_directory(path)?;
+    remove_file(path)?;
+    remove_logs(path, &proceed)?;
+    sync_directory(path)
+}
+
+fn sync_file(path: &Path) -> Result<(), StateError> {
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(failed(path))
+}
+
+pub(super) fn remove_file(path: &Path) -> Result<(), StateError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn sync_directory(path: &Path) -> Result<(), StateError> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(failed(directory))
+}
