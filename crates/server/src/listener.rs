@@ -31,7 +31,7 @@ use crate::error::{RequestError, ServerError};
 use crate::forwarded::TrustedProxies;
 use crate::metrics::Metrics;
 use crate::outgoing::{OutgoingBody, StreamExecutor, TimedStream};
-use crate::peer::{Peer, Peers};
+use crate::peer::{Peer, PeerKind, Peers};
 use crate::problem::Problem;
 use crate::tls::Certificates;
 
@@ -184,21 +184,24 @@ impl Bound {
     fn take(&self, client: Client, connections: &mut JoinSet<()>, watcher: Watcher) {
         let accepted = self.accepted.clone();
         let limit = "server.connections_max";
+        let (address, kind) = (client.address.ip(), accepted.kind_of(client.address));
         if let Ok(slot) = self.slots.clone().try_acquire_owned() {
-            let peer = accepted.register(&self.peers, client.address);
+            let peer = self.peers.register(address, kind);
             connections.spawn(async move {
                 accepted.serve(client, watcher, peer).await;
                 drop(slot);
             });
-        } else if self.peers.evict_oldest() {
+        } else if let Some(peer) = self.peers.register_in_place(address, kind) {
             accepted.metrics.count_refusal(limit);
-            let slots = self.slots.clone();
-            let peers = self.peers.clone();
+            // The evicted connection ends at once, and its slot is free then.
+            let freed = self.slots.clone().acquire_owned();
             connections.spawn(async move {
-                // The evicted connection ends at once, and its slot is free then.
-                let freed = tokio::time::timeout(accepted.header_timeout, slots.acquire_owned());
-                if let Ok(Ok(slot)) = freed.await {
-                    let peer = accepted.register(&peers, client.address);
+                let freed = tokio::time::timeout(accepted.header_timeout, freed);
+                let freed = tokio::select! {
+                    freed = freed => freed,
+                    () = peer.evicted() => return,
+                };
+                if let Ok(Ok(slot)) = freed {
                     accepted.serve(client, watcher, peer).await;
                     drop(slot);
                 }
@@ -234,12 +237,12 @@ struct Client {
 }
 
 impl Accepted {
-    /// Registers a connection. Those of a trusted proxy are of many clients: its address has no bound of its own.
-    fn register(&self, peers: &Arc<Peers>, address: SocketAddr) -> Arc<Peer> {
+    /// Whose connection comes from an address.
+    fn kind_of(&self, address: SocketAddr) -> PeerKind {
         if self.trusted_proxies.contains(address.ip()) {
-            peers.register_proxy(address.ip())
+            PeerKind::Proxy
         } else {
-            peers.register(address.ip())
+            PeerKind::Client
         }
     }
 

@@ -6,11 +6,12 @@
 //!
 //! Requests without a token are bounded by connection, by address and in all. Where an address or the whole has
 //! reached its bound, the stranger with the most of them in progress is closed in favour of a connection with fewer:
-//! a few connections that do not read what they asked for keep the public pages from nobody.
+//! a few connections that do not read what they asked for keep the public pages from nobody. The room of all its
+//! requests is free at once, so that a connection that sends several closes one other at most.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
@@ -21,17 +22,15 @@ use crate::error::RequestError;
 /// Most requests without a token in progress on one connection: a browser that reads `/docs` sends four.
 const PUBLIC_REQUESTS_PER_CONNECTION_MAX: u32 = 16;
 
-/// Where the counter of all requests without a token stands among those that a request counts in.
-const OF_ALL: usize = 2;
-
 /// The bits of an IPv6 address that tell one site from another: a site has all addresses below its prefix.
 const IPV6_SITE_BITS: u32 = 64;
 
 /// Whose connection it is.
-#[derive(Clone, Copy, Debug)]
-enum PeerKind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerKind {
+    /// A client's own.
     Client,
-    /// A trusted proxy, which passes on requests of many clients.
+    /// A trusted proxy's, which passes on requests of many clients: its address has no bound.
     Proxy,
 }
 
@@ -41,9 +40,6 @@ pub(crate) struct Peers {
     strangers_per_address_max: usize,
     public_requests_max: u32,
     public_requests_per_address_max: u32,
-    public_requests: AtomicU32,
-    /// Requests without a token in progress that trusted proxies pass on, by the client's address.
-    forwarded: Mutex<HashMap<IpAddr, u32>>,
     open: Mutex<OpenPeers>,
 }
 
@@ -53,6 +49,12 @@ struct OpenPeers {
     /// By id, and so by age.
     strangers: BTreeMap<u64, Stranger>,
     addresses: HashMap<IpAddr, Address>,
+    /// Requests without a token in progress.
+    public_requests: u32,
+    /// Those of each connection that has some. Those of an evicted one end in a moment, and count no more.
+    public_requests_by_id: HashMap<u64, u32>,
+    /// Those that trusted proxies pass on, by the client's address.
+    forwarded: HashMap<IpAddr, u32>,
 }
 
 /// A connection on which no request has shown a valid token.
@@ -60,8 +62,7 @@ struct OpenPeers {
 struct Stranger {
     evicted: CancellationToken,
     address: IpAddr,
-    /// Its requests without a token in progress; `None` for a trusted proxy, whose connection serves many clients.
-    public_requests: Option<Arc<AtomicU32>>,
+    kind: PeerKind,
 }
 
 /// The connections from one address.
@@ -69,7 +70,7 @@ struct Stranger {
 struct Address {
     connections: usize,
     strangers: BTreeSet<u64>,
-    public_requests: Arc<AtomicU32>,
+    public_requests: u32,
 }
 
 /// One connection's client.
@@ -80,8 +81,6 @@ pub(crate) struct Peer {
     address: IpAddr,
     is_identified: AtomicBool,
     evicted: CancellationToken,
-    public_requests: Arc<AtomicU32>,
-    public_requests_of_address: Arc<AtomicU32>,
 }
 
 impl Peers {
@@ -90,116 +89,147 @@ impl Peers {
             strangers_per_address_max: config.connections_per_address_max as usize,
             public_requests_max: config.public_requests_max,
             public_requests_per_address_max: config.public_requests_per_address_max,
-            public_requests: AtomicU32::new(0),
-            forwarded: Mutex::default(),
             open: Mutex::default(),
         })
     }
 
     /// Registers a connection, as a stranger. The oldest stranger of the same address is evicted where there are
     /// too many.
-    pub(crate) fn register(self: &Arc<Self>, address: IpAddr) -> Arc<Peer> {
-        self.insert(address, self.strangers_per_address_max, PeerKind::Client)
+    pub(crate) fn register(self: &Arc<Self>, address: IpAddr, kind: PeerKind) -> Arc<Peer> {
+        let mut open = self.lock();
+        let address = site(address);
+        if let Some(oldest) = self.oldest_too_many(&open, address, kind) {
+            open.evict(oldest);
+        }
+        self.insert(&mut open, address, kind)
     }
 
-    /// Registers a connection of a proxy, as a stranger; its address has no bound.
-    pub(crate) fn register_proxy(self: &Arc<Self>, address: IpAddr) -> Arc<Peer> {
-        self.insert(address, usize::MAX, PeerKind::Proxy)
+    /// Registers a connection where the server has no room for another one: a stranger is evicted for it, the oldest
+    /// of the same address where there are too many, else the oldest of all. `None` when there is no stranger.
+    pub(crate) fn register_in_place(
+        self: &Arc<Self>,
+        address: IpAddr,
+        kind: PeerKind,
+    ) -> Option<Arc<Peer>> {
+        let mut open = self.lock();
+        let address = site(address);
+        let oldest = self.oldest_too_many(&open, address, kind);
+        let oldest = oldest.or_else(|| open.strangers.keys().next().copied())?;
+        open.evict(oldest);
+        Some(self.insert(&mut open, address, kind))
+    }
+
+    /// The oldest stranger of an address that has as many as it may.
+    fn oldest_too_many(&self, open: &OpenPeers, address: IpAddr, kind: PeerKind) -> Option<u64> {
+        let strangers = &open.addresses.get(&address)?.strangers;
+        let is_full = kind == PeerKind::Client && strangers.len() >= self.strangers_per_address_max;
+        strangers.first().copied().filter(|_| is_full)
     }
 
     fn insert(
         self: &Arc<Self>,
+        open: &mut OpenPeers,
         address: IpAddr,
-        strangers_max: usize,
         kind: PeerKind,
     ) -> Arc<Peer> {
-        let address = site(address);
         let evicted = CancellationToken::new();
-        let public_requests = Arc::<AtomicU32>::default();
         let stranger = Stranger {
             evicted: evicted.clone(),
             address,
-            public_requests: match kind {
-                PeerKind::Client => Some(public_requests.clone()),
-                PeerKind::Proxy => None,
-            },
+            kind,
         };
-        let mut open = self.lock();
         let id = open.next_id;
         open.next_id += 1;
         let of_address = open.addresses.entry(address).or_default();
         of_address.connections += 1;
-        let public_requests_of_address = of_address.public_requests.clone();
-        let is_full = of_address.strangers.len() >= strangers_max;
-        let oldest = if is_full {
-            of_address.strangers.pop_first()
-        } else {
-            None
-        };
         of_address.strangers.insert(id);
         open.strangers.insert(id, stranger);
-        if let Some(stranger) = oldest.and_then(|oldest| open.strangers.remove(&oldest)) {
-            stranger.evicted.cancel();
-        }
-        drop(open);
         Arc::new(Peer {
             peers: self.clone(),
             id,
             address,
             is_identified: AtomicBool::new(false),
             evicted,
-            public_requests,
-            public_requests_of_address,
         })
-    }
-
-    /// Evicts the oldest stranger; false when there is none.
-    pub(crate) fn evict_oldest(&self) -> bool {
-        let oldest = self.lock().strangers.pop_first();
-        if let Some((_, stranger)) = &oldest {
-            stranger.evicted.cancel();
-        }
-        oldest.is_some()
-    }
-
-    /// Evicts the stranger with the most requests without a token in progress, other than `requester` and with more
-    /// than `held`: of one address, or of all. Of several the oldest goes; false when there is none.
-    fn evict_busiest(&self, requester: &Peer, address: Option<IpAddr>, held: u32) -> bool {
-        let mut open = self.lock();
-        let busiest = open
-            .strangers
-            .iter()
-            .filter(|(id, _)| **id != requester.id)
-            .filter(|(_, stranger)| address.is_none_or(|address| stranger.address == address))
-            .filter_map(|(id, stranger)| {
-                let count = stranger.public_requests.as_ref()?.load(Ordering::Relaxed);
-                (count > held).then_some((count, std::cmp::Reverse(*id)))
-            })
-            .max();
-        let Some((_, std::cmp::Reverse(id))) = busiest else {
-            return false;
-        };
-        if let Some(stranger) = open.strangers.remove(&id) {
-            stranger.evicted.cancel();
-            open.remove_stranger(id, stranger.address);
-        }
-        true
-    }
-
-    fn forwarded(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, u32>> {
-        // Single counts are changed, so a panic elsewhere leaves them sound.
-        self.forwarded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, OpenPeers> {
         // Each change leaves the maps consistent, so a panic elsewhere leaves them sound.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The limit of requests without a token from one address.
+    fn address_limit(&self) -> RequestError {
+        busy(
+            "server.public_requests_per_address_max",
+            self.public_requests_per_address_max,
+        )
+    }
+
+    /// Has room for one more request without a token among all of them.
+    fn check_all(
+        &self,
+        open: &mut OpenPeers,
+        requester: u64,
+        held: u32,
+    ) -> Result<(), RequestError> {
+        let is_full = open.public_requests >= self.public_requests_max;
+        if is_full && !open.evict_busiest(requester, None, held) {
+            return Err(busy("server.public_requests_max", self.public_requests_max));
+        }
+        Ok(())
+    }
+}
+
+fn busy(limit: &'static str, max: u32) -> RequestError {
+    RequestError::Busy {
+        limit,
+        max: u64::from(max),
+    }
 }
 
 impl OpenPeers {
+    /// Evicts a stranger. What its requests without a token took is free at once.
+    fn evict(&mut self, id: u64) {
+        let Some(stranger) = self.strangers.get(&id) else {
+            return;
+        };
+        stranger.evicted.cancel();
+        let address = stranger.address;
+        self.remove_stranger(id, address);
+        if let Some(requests) = self.public_requests_by_id.remove(&id) {
+            self.release(address, requests);
+        }
+    }
+
+    /// Evicts the stranger with the most requests without a token in progress, other than `requester` and with more
+    /// than `held`: of one address, or of all. Of several the oldest goes; false when there is none.
+    fn evict_busiest(&mut self, requester: u64, address: Option<IpAddr>, held: u32) -> bool {
+        let candidates = self.strangers.iter().filter(|(id, stranger)| {
+            **id != requester
+                && stranger.kind == PeerKind::Client
+                && address.is_none_or(|address| stranger.address == address)
+        });
+        let busiest = candidates
+            .filter_map(|(id, _)| {
+                let count = *self.public_requests_by_id.get(id)?;
+                (count > held).then_some((count, std::cmp::Reverse(*id)))
+            })
+            .max();
+        if let Some((_, std::cmp::Reverse(id))) = busiest {
+            self.evict(id);
+        }
+        busiest.is_some()
+    }
+
+    /// Counts fewer requests without a token of an address.
+    fn release(&mut self, address: IpAddr, requests: u32) {
+        self.public_requests -= requests;
+        if let Some(of_address) = self.addresses.get_mut(&address) {
+            of_address.public_requests -= requests;
+        }
+    }
+
     fn remove_stranger(&mut self, id: u64, address: IpAddr) {
         self.strangers.remove(&id);
         if let Some(of_address) = self.addresses.get_mut(&address) {
@@ -233,99 +263,56 @@ impl Peer {
         self: &Arc<Self>,
         forwarded: Option<IpAddr>,
     ) -> Result<PublicPermit, RequestError> {
-        let peers = &self.peers;
-        let Some(client) = forwarded.map(site) else {
-            let held = self.public_requests.load(Ordering::Relaxed);
-            self.count(&self.bounds(), held)?;
-            return Ok(PublicPermit {
-                peer: self.clone(),
-                forwarded: None,
-            });
-        };
-        let mut counts = peers.forwarded();
-        let count = counts.get(&client).copied().unwrap_or(0);
-        if count >= peers.public_requests_per_address_max {
-            return Err(RequestError::Busy {
-                limit: "server.public_requests_per_address_max",
-                max: u64::from(peers.public_requests_per_address_max),
-            });
+        let forwarded = forwarded.map(site);
+        match forwarded {
+            Some(client) => self.count_forwarded(client)?,
+            None => self.count_own()?,
         }
-        self.count(&self.bounds()[OF_ALL..], count)?;
-        counts.insert(client, count + 1);
         Ok(PublicPermit {
             peer: self.clone(),
-            forwarded: Some(client),
+            forwarded,
         })
     }
 
-    /// The bounds of requests without a token; the last one is that of all of them.
-    fn bounds(&self) -> [Bound<'_>; OF_ALL + 1] {
+    fn count_own(&self) -> Result<(), RequestError> {
         let peers = &self.peers;
-        [
-            Bound {
-                counter: &self.public_requests,
-                limit: "requests without a token on one connection",
-                max: PUBLIC_REQUESTS_PER_CONNECTION_MAX,
-                range: Range::Connection,
-            },
-            Bound {
-                counter: &self.public_requests_of_address,
-                limit: "server.public_requests_per_address_max",
-                max: peers.public_requests_per_address_max,
-                range: Range::Address,
-            },
-            Bound {
-                counter: &peers.public_requests,
-                limit: "server.public_requests_max",
-                max: peers.public_requests_max,
-                range: Range::All,
-            },
-        ]
-    }
-
-    /// Counts a request of a client that has `held` in progress, within all bounds or within none.
-    fn count(&self, bounds: &[Bound<'_>], held: u32) -> Result<(), RequestError> {
-        for (at, bound) in bounds.iter().enumerate() {
-            let is_within = bound.counter.fetch_add(1, Ordering::Relaxed) < bound.max;
-            if is_within || self.make_room(bound.range, held) {
-                continue;
-            }
-            for bound in &bounds[..=at] {
-                bound.counter.fetch_sub(1, Ordering::Relaxed);
-            }
-            return Err(RequestError::Busy {
-                limit: bound.limit,
-                max: u64::from(bound.max),
-            });
+        let mut open = peers.lock();
+        let held = open.public_requests_by_id.get(&self.id).copied();
+        let held = held.unwrap_or(0);
+        if held >= PUBLIC_REQUESTS_PER_CONNECTION_MAX {
+            let limit = "requests without a token on one connection";
+            return Err(busy(limit, PUBLIC_REQUESTS_PER_CONNECTION_MAX));
+        }
+        let of_address = open.addresses.get(&self.address);
+        let of_address = of_address.map_or(0, |of_address| of_address.public_requests);
+        let is_full = of_address >= peers.public_requests_per_address_max;
+        // What an evicted connection still asks counts nowhere.
+        if self.evicted.is_cancelled()
+            || is_full && !open.evict_busiest(self.id, Some(self.address), held)
+        {
+            return Err(peers.address_limit());
+        }
+        peers.check_all(&mut open, self.id, held)?;
+        open.public_requests += 1;
+        open.public_requests_by_id.insert(self.id, held + 1);
+        if let Some(of_address) = open.addresses.get_mut(&self.address) {
+            of_address.public_requests += 1;
         }
         Ok(())
     }
 
-    /// Evicts a connection with more requests without a token than `held`. Its requests end a moment later: until
-    /// then their bound is exceeded by the one that takes their place.
-    fn make_room(&self, range: Range, held: u32) -> bool {
-        match range {
-            Range::Connection => false,
-            Range::Address => self.peers.evict_busiest(self, Some(self.address), held),
-            Range::All => self.peers.evict_busiest(self, None, held),
+    fn count_forwarded(&self, client: IpAddr) -> Result<(), RequestError> {
+        let peers = &self.peers;
+        let mut open = peers.lock();
+        let held = open.forwarded.get(&client).copied().unwrap_or(0);
+        if held >= peers.public_requests_per_address_max {
+            return Err(peers.address_limit());
         }
+        peers.check_all(&mut open, self.id, held)?;
+        open.public_requests += 1;
+        open.forwarded.insert(client, held + 1);
+        Ok(())
     }
-}
-
-/// A bound of requests without a token.
-struct Bound<'a> {
-    counter: &'a AtomicU32,
-    limit: &'static str,
-    max: u32,
-    range: Range,
-}
-
-/// The connections whose requests a bound counts.
-#[derive(Clone, Copy)]
-enum Range {
-    Connection,
-    Address,
-    All,
 }
 
 impl Drop for Peer {
@@ -351,22 +338,27 @@ pub(crate) struct PublicPermit {
 
 impl Drop for PublicPermit {
     fn drop(&mut self) {
-        let bounds = self.peer.bounds();
-        let Some(client) = self.forwarded else {
-            for bound in bounds {
-                bound.counter.fetch_sub(1, Ordering::Relaxed);
-            }
-            return;
-        };
-        bounds[OF_ALL].counter.fetch_sub(1, Ordering::Relaxed);
-        let mut counts = self.peer.peers.forwarded();
-        if let Some(count) = counts.get_mut(&client) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&client);
-            }
+        let Peer { id, address, .. } = *self.peer;
+        let mut open = self.peer.peers.lock();
+        if let Some(client) = self.forwarded {
+            open.public_requests -= 1;
+            subtract_one(&mut open.forwarded, client);
+        } else if subtract_one(&mut open.public_requests_by_id, id) {
+            open.release(address, 1);
         }
     }
+}
+
+/// Counts one less; false where nothing is counted.
+fn subtract_one<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u32>, key: K) -> bool {
+    let Some(count) = counts.get_mut(&key) else {
+        return false;
+    };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(&key);
+    }
+    true
 }
 
 /// The address by which a client is counted.

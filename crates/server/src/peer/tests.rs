@@ -19,8 +19,10 @@ fn address(text: &str) -> IpAddr {
 fn the_oldest_stranger_of_an_address_makes_room_for_the_next() {
     let peers = peers(2);
     let here = address("192.0.2.1");
-    let connected: Vec<_> = (0..3).map(|_| peers.register(here)).collect();
-    let elsewhere = peers.register(address("192.0.2.2"));
+    let connected: Vec<_> = (0..3)
+        .map(|_| peers.register(here, PeerKind::Client))
+        .collect();
+    let elsewhere = peers.register(address("192.0.2.2"), PeerKind::Client);
     let evicted = |peer: &Arc<Peer>| peer.evicted.is_cancelled();
     assert_eq!(
         connected.iter().map(evicted).collect::<Vec<_>>(),
@@ -33,23 +35,31 @@ fn the_oldest_stranger_of_an_address_makes_room_for_the_next() {
 fn a_client_with_a_token_is_never_evicted() {
     let peers = peers(1);
     let here = address("192.0.2.1");
-    let known = peers.register(here);
+    let known = peers.register(here, PeerKind::Client);
     known.identify();
-    let stranger = peers.register(here);
-    assert!(peers.evict_oldest());
+    let stranger = peers.register(here, PeerKind::Client);
+    let elsewhere = address("192.0.2.2");
+    let next = peers
+        .register_in_place(elsewhere, PeerKind::Client)
+        .unwrap();
     assert!(stranger.evicted.is_cancelled());
-    assert!(!peers.evict_oldest());
+    next.identify();
+    assert!(
+        peers
+            .register_in_place(elsewhere, PeerKind::Client)
+            .is_none()
+    );
     assert!(!known.evicted.is_cancelled());
-    drop((known, stranger));
+    drop((known, stranger, next));
     assert!(peers.lock().addresses.is_empty());
 }
 
 #[test]
 fn requests_without_a_token_are_bounded_by_connection_address_and_in_all() {
     let peers = peers(10);
-    let first = peers.register(address("2001:db8::1"));
-    let same_site = peers.register(address("2001:db8::2"));
-    let other = peers.register(address("192.0.2.9"));
+    let first = peers.register(address("2001:db8::1"), PeerKind::Client);
+    let same_site = peers.register(address("2001:db8::2"), PeerKind::Client);
+    let other = peers.register(address("192.0.2.9"), PeerKind::Client);
     let limit = |refused: RequestError| match refused {
         RequestError::Busy { limit, max } => (limit, max),
         other => panic!("{other}"),
@@ -68,26 +78,29 @@ fn requests_without_a_token_are_bounded_by_connection_address_and_in_all() {
         ("server.public_requests_max", 20)
     );
     drop((held, one_more, others));
-    assert_eq!(peers.public_requests.load(Ordering::Relaxed), 0);
+    assert_eq!(peers.lock().public_requests, 0);
 }
 
 #[test]
 fn the_connection_with_the_most_requests_makes_room_for_one_with_fewer() {
     let peers = peers(10);
     let here = address("192.0.2.1");
-    let [full, other, page] = [(); 3].map(|()| peers.register(here));
+    let [full, other, page] = [(); 3].map(|()| peers.register(here, PeerKind::Client));
     let evicted = |peer: &Arc<Peer>| peer.evicted.is_cancelled();
     let held: Vec<_> = (0..16).map(|_| full.enter_public(None).unwrap()).collect();
     let first = other.enter_public(None).unwrap();
     let second = page.enter_public(None).unwrap();
     assert_eq!([&full, &other, &page].map(evicted), [true, false, false]);
-    // As many as any other connection has: it is refused itself.
-    assert!(page.enter_public(None).is_err());
-    drop((held, first, second));
-    assert_eq!(peers.public_requests.load(Ordering::Relaxed), 0);
+    // The evicted one asks nothing any more, and what it had counts once.
+    assert!(full.enter_public(None).is_err());
+    drop(held);
+    assert_eq!(peers.lock().public_requests, 2);
+    drop((first, second));
+    assert_eq!(peers.lock().public_requests, 0);
     // Beyond the bound of all requests, wherever they come from.
     let addresses = ["192.0.2.2", "192.0.2.3", "192.0.2.4"].map(address);
-    let [many, some, elsewhere] = addresses.map(|address| peers.register(address));
+    let [many, some, elsewhere] =
+        addresses.map(|address| peers.register(address, PeerKind::Client));
     let enter = |peer: &Arc<Peer>, count: u32| -> Vec<_> {
         (0..count)
             .map(|_| peer.enter_public(None).unwrap())
@@ -105,7 +118,9 @@ fn the_connection_with_the_most_requests_makes_room_for_one_with_fewer() {
 fn clients_of_a_proxy_are_bounded_by_their_own_addresses() {
     let peers = peers(1);
     let proxy = address("192.0.2.1");
-    let connected: Vec<_> = (0..3).map(|_| peers.register_proxy(proxy)).collect();
+    let connected: Vec<_> = (0..3)
+        .map(|_| peers.register(proxy, PeerKind::Proxy))
+        .collect();
     assert!(connected.iter().all(|peer| !peer.evicted.is_cancelled()));
     let enter = |client: &str| connected[0].enter_public(Some(address(client)));
     let limit = |refused: RequestError| match refused {
@@ -121,9 +136,53 @@ fn clients_of_a_proxy_are_bounded_by_their_own_addresses() {
         "server.public_requests_max"
     );
     drop((held, others));
-    assert_eq!(peers.public_requests.load(Ordering::Relaxed), 0);
-    assert!(peers.forwarded().is_empty());
+    assert_eq!(peers.lock().public_requests, 0);
+    assert!(peers.lock().forwarded.is_empty());
     // The oldest of all still makes room.
-    assert!(peers.evict_oldest());
+    let elsewhere = address("192.0.2.2");
+    peers
+        .register_in_place(elsewhere, PeerKind::Client)
+        .unwrap();
     assert!(connected[0].evicted.is_cancelled());
+}
+
+#[test]
+fn a_connection_that_sends_several_requests_closes_one_other_at_most() {
+    let peers = peers(10);
+    let here = address("192.0.2.1");
+    let connected = [(); 4].map(|()| peers.register(here, PeerKind::Client));
+    let mut held = Vec::new();
+    for (peer, count) in connected.iter().zip([6, 6, 4, 1]) {
+        held.extend((0..count).map(|_| peer.enter_public(None).unwrap()));
+    }
+    let page = peers.register(here, PeerKind::Client);
+    let mut requests = Vec::new();
+    while let Ok(permit) = page.enter_public(None) {
+        requests.push(permit);
+    }
+    // No other connection has more than it has by now.
+    assert_eq!(requests.len(), 6);
+    let evicted = connected.each_ref().map(|peer| peer.evicted.is_cancelled());
+    assert_eq!(evicted, [true, false, false, false]);
+    drop((held, requests));
+    assert_eq!(peers.lock().public_requests, 0);
+}
+
+#[test]
+fn a_new_connection_closes_one_other_where_both_its_address_and_the_server_are_full() {
+    let peers = peers(2);
+    let (here, elsewhere) = (address("192.0.2.1"), address("192.0.2.2"));
+    let oldest = peers.register(elsewhere, PeerKind::Client);
+    let own = [(); 2].map(|()| peers.register(here, PeerKind::Client));
+    let next = peers.register_in_place(here, PeerKind::Client).unwrap();
+    let evicted = |peer: &Arc<Peer>| peer.evicted.is_cancelled();
+    assert_eq!(
+        [&oldest, &own[0], &own[1], &next].map(evicted),
+        [false, true, false, false]
+    );
+    let other = peers.register_in_place(elsewhere, PeerKind::Client);
+    assert_eq!(
+        [&oldest, &own[1], &next, &other.unwrap()].map(evicted),
+        [true, false, false, false]
+    );
 }
