@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use crate::value::{Size, Span, Value};
+pub use crate::value::{Range, Size, Span, Value};
 
 /// One declared setting.
 #[derive(Clone, Debug)]
@@ -40,13 +40,26 @@ pub trait Section: Default {
     fn get(&self, field: &str) -> Option<String>;
 }
 
-/// Declares a settings struct with its section, defaults and documentation.
+/// The range of a setting, by how [`settings!`](crate::settings!) marks it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! setting_range {
+    () => {
+        $crate::settings::Range::Any
+    };
+    (positive) => {
+        $crate::settings::Range::Positive
+    };
+}
+
+/// Declares a settings struct with its section, defaults and documentation. What must be above zero is marked:
+/// `waiting_max: u32 = 100; positive,`.
 #[macro_export]
 macro_rules! settings {
     (
         $(#[$struct_doc:meta])*
         pub struct $name:ident in $section:literal {
-            $( $(#[doc = $doc:literal])+ $field:ident : $kind:ty = $default:expr ),* $(,)?
+            $( $(#[doc = $doc:literal])+ $field:ident : $kind:ty = $default:expr $(; $range:ident)? ),* $(,)?
         }
     ) => {
         $(#[$struct_doc])*
@@ -71,7 +84,7 @@ macro_rules! settings {
                     $crate::settings::Declared {
                         key: concat!($section, ".", stringify!($field)).to_owned(),
                         doc: concat!($($doc, "\n"),+),
-                        form: <$kind as Value>::form(),
+                        form: $crate::setting_range!($($range)?).form::<$kind>(),
                         default: Value::show(&defaults.$field),
                     },
                 )*]
@@ -80,7 +93,7 @@ macro_rules! settings {
             fn set(&mut self, field: &str, text: &str) -> Result<(), String> {
                 match field {
                     $( stringify!($field) => {
-                        self.$field = <$kind as $crate::settings::Value>::read(text)?;
+                        self.$field = $crate::setting_range!($($range)?).read(text)?;
                         Ok(())
                     } )*
                     _ => Err(format!("there is no setting {}.{field}", $section)),

@@ -15,6 +15,44 @@ pub trait Value: Sized {
 
     /// Writes the value so that [`Value::read`] gives it back.
     fn show(&self) -> String;
+
+    /// Whether it is a number, a size or a duration, and zero.
+    fn is_zero(&self) -> bool {
+        false
+    }
+}
+
+/// Which values of its type a setting may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// All of them.
+    Any,
+    /// All but zero.
+    Positive,
+}
+
+impl Range {
+    /// See [`Value::form`].
+    pub fn form<V: Value>(self) -> String {
+        let form = V::form();
+        match self {
+            Self::Any => form,
+            Self::Positive if form.contains("from 0 to") => form.replace("from 0 to", "from 1 to"),
+            Self::Positive => format!("{form}; above 0"),
+        }
+    }
+
+    /// See [`Value::read`].
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn read<V: Value>(self, text: &str) -> Result<V, String> {
+        let value = V::read(text)?;
+        if self == Self::Positive && value.is_zero() {
+            return Err(format!("`{text}` is not {}", self.form::<V>()));
+        }
+        Ok(value)
+    }
 }
 
 macro_rules! value_by_parse {
@@ -35,12 +73,37 @@ macro_rules! value_by_parse {
     )*};
 }
 
+macro_rules! number_by_parse {
+    ($($kind:ty => $form:literal),* $(,)?) => {$(
+        impl Value for $kind {
+            fn form() -> String {
+                $form.to_owned()
+            }
+
+            fn read(text: &str) -> Result<Self, String> {
+                text.parse().map_err(|_| format!("`{text}` is not {}", $form))
+            }
+
+            fn show(&self) -> String {
+                self.to_string()
+            }
+
+            fn is_zero(&self) -> bool {
+                *self == 0
+            }
+        }
+    )*};
+}
+
 value_by_parse! {
     bool => "true or false",
+    String => "text",
+}
+
+number_by_parse! {
     u16 => "a whole number from 0 to 65535",
     u32 => "a whole number from 0 to 4294967295",
     u64 => "a whole number",
-    String => "text",
 }
 
 impl Value for PathBuf {
@@ -74,6 +137,10 @@ impl<T: Value> Value for Option<T> {
 
     fn show(&self) -> String {
         self.as_ref().map(T::show).unwrap_or_default()
+    }
+
+    fn is_zero(&self) -> bool {
+        self.as_ref().is_some_and(T::is_zero)
     }
 }
 
@@ -136,6 +203,10 @@ impl Value for Size {
 
     fn show(&self) -> String {
         self.to_string()
+    }
+
+    fn is_zero(&self) -> bool {
+        self.0 == 0
     }
 }
 
@@ -212,6 +283,10 @@ impl Value for Span {
 
     fn show(&self) -> String {
         self.to_string()
+    }
+
+    fn is_zero(&self) -> bool {
+        self.0 == 0
     }
 }
 

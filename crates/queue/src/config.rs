@@ -13,7 +13,7 @@ egret_base::settings! {
         /// lose it, one of Egret does not).
         durability: String = "fsync".to_owned(),
         /// With durability `interval`: the longest time until what is written is on disk.
-        sync_interval: Span = Span::ms(100),
+        sync_interval: Span = Span::ms(100); positive,
         /// Whether an enqueue to a queue that does not exist creates it.
         create_on_demand: bool = false,
         /// Largest number of queues of all tenants together.
@@ -22,7 +22,7 @@ egret_base::settings! {
         /// gets half of `queues_max`.
         tenant_queues_max: u32 = 0,
         /// Largest number of tasks known at a time, ended ones included.
-        tasks_max: u64 = 100_000_000,
+        tasks_max: u64 = 100_000_000; positive,
         /// Largest number of them of one tenant. 0: as many as are still free, so that one tenant alone gets
         /// half of `tasks_max`.
         tenant_tasks_max: u64 = 0,
@@ -38,9 +38,9 @@ egret_base::settings! {
         /// Largest number of schedules of one tenant. 0: as many as are still free.
         tenant_schedules_max: u32 = 0,
         /// Largest payload of a task.
-        payload_bytes_max: Size = Size::mib(1),
+        payload_bytes_max: Size = Size::mib(1); positive,
         /// Largest chain of tasks that are made all together or not at all: their payloads, keys, tags and metadata.
-        chain_bytes_max: Size = Size::mib(8),
+        chain_bytes_max: Size = Size::mib(8); positive,
         /// Largest result of a task, where it is not sent as an attachment.
         result_bytes_max: Size = Size::mib(1),
         /// Largest attachment of a result.
@@ -56,11 +56,11 @@ egret_base::settings! {
         /// task is taken in that waits for others.
         chain_messages_max: u32 = 1_000_000,
         /// Tasks or reports that may wait for one partition; over it callers are told to come again.
-        waiting_max: u32 = 262_144,
+        waiting_max: u32 = 262_144; positive,
         /// Bytes of them.
-        waiting_bytes_max: Size = Size::mib(256),
+        waiting_bytes_max: Size = Size::mib(256); positive,
         /// Size of a segment of the log.
-        segment_size: Size = Size::mib(16),
+        segment_size: Size = Size::mib(16); positive,
         /// Free segments kept for work on tasks when the disk is full. Enqueues are refused before they
         /// are touched.
         spare_segments: u32 = 2,
@@ -68,7 +68,7 @@ egret_base::settings! {
         cache_size: Size = Size::mib(16),
         /// Log written since the last snapshot after which a new one is made, at least; one as long as a
         /// quarter of the snapshot before is waited for if that is more.
-        snapshot_after: Size = Size::mib(64),
+        snapshot_after: Size = Size::mib(64); positive,
         /// How long leases outlive a restart of Egret, so that workers can connect again.
         lease_grace: Span = Span::secs(10),
         /// How long a partition holds tasks of a queue back while another one has ready tasks of a higher
@@ -81,21 +81,21 @@ egret_base::settings! {
         /// ones. Whoever may enqueue can have Egret send a request there.
         callback_private: bool = false,
         /// Callbacks sent at a time.
-        callback_concurrency: u32 = 32,
+        callback_concurrency: u32 = 32; positive,
         /// Callbacks of one tenant sent at a time to one host and port, so that one that does not answer delays no others.
         /// 0: a quarter of `callback_concurrency`.
         callback_concurrency_per_host: u32 = 0,
         /// How long a callback may take.
-        callback_timeout: Span = Span::secs(10),
+        callback_timeout: Span = Span::secs(10); positive,
         /// Whose the tasks are that come from outboxes (`egret.enqueue` in a database).
         outbox_tenant: String = "default".to_owned(),
         /// How long the key of a row is remembered after it became a task, so that a row which a restored
         /// database brings back makes no second one. About 70 bytes of memory a task.
         outbox_window: Span = Span::secs(7 * 86_400),
         /// How often an outbox is looked at when nothing is heard of it.
-        outbox_poll: Span = Span::secs(2),
+        outbox_poll: Span = Span::secs(2); positive,
         /// Changes of state kept for a subscriber that does not read; it is told how many it missed.
-        watch_changes_max: u32 = 10_000,
+        watch_changes_max: u32 = 10_000; positive,
         /// Subscribers to changes of state.
         watchers_max: u32 = 1_000,
         /// Subscribers of one tenant. 0: as many as are still free.

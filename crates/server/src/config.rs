@@ -35,58 +35,58 @@ egret_base::settings! {
         /// They must set this one themselves or append to it; clients can write whatever they want into the other.
         forwarded_header: String = "x-forwarded-for".to_owned(),
         /// Largest request body in bytes; beyond it the answer is 413.
-        body_bytes_max: Size = Size::mib(4),
+        body_bytes_max: Size = Size::mib(4); positive,
         /// Largest request head (path, names and values of all headers) in bytes; beyond it 431.
-        header_bytes_max: Size = Size(32 << 10),
+        header_bytes_max: Size = Size(32 << 10); positive,
         /// Most headers of one request; beyond it 431.
-        headers_max: u32 = 64,
+        headers_max: u32 = 64; positive,
         /// Most requests in progress at once over all connections; beyond it 503 with `Retry-After`.
-        concurrency_max: u32 = 2_048,
+        concurrency_max: u32 = 2_048; positive,
         /// Most of these by one tenant; beyond it 429 with `Retry-After`.
-        concurrency_per_tenant_max: u32 = 1_024,
+        concurrency_per_tenant_max: u32 = 1_024; positive,
         /// Most of these with one token; beyond it 429 with `Retry-After`.
-        concurrency_per_token_max: u32 = 512,
+        concurrency_per_token_max: u32 = 512; positive,
         /// Most streams that last as long as their clients want, such as those of workers, subscriptions and long
         /// polls; beyond it 503 with `Retry-After`. They do not count among `concurrency_max`.
-        streams_max: u32 = 32_768,
+        streams_max: u32 = 32_768; positive,
         /// Most of these by one tenant; beyond it 429 with `Retry-After`.
-        streams_per_tenant_max: u32 = 16_384,
+        streams_per_tenant_max: u32 = 16_384; positive,
         /// Most of these with one token; beyond it 429 with `Retry-After`.
-        streams_per_token_max: u32 = 12_288,
+        streams_per_token_max: u32 = 12_288; positive,
         /// Most memory for request bodies at once, as received and as decompressed; beyond it 503 with
         /// `Retry-After`. Bodies and messages of up to 64 KiB are not counted.
-        body_memory_max: Size = Size::mib(1024),
+        body_memory_max: Size = Size::mib(1024); positive,
         /// Most of this memory for one tenant; beyond it 503 with `Retry-After`.
-        body_memory_per_tenant_max: Size = Size::mib(512),
+        body_memory_per_tenant_max: Size = Size::mib(512); positive,
         /// Most of this memory for one token; beyond it 503 with `Retry-After`. It must hold the largest body that
         /// is accepted: see `series.decoded_bytes_max`.
-        body_memory_per_token_max: Size = Size::mib(384),
+        body_memory_per_token_max: Size = Size::mib(384); positive,
         /// Most requests without a token in progress at once, such as those for `/docs`; beyond it 503. They do not
         /// count among `concurrency_max`. One connection may have 16 of them.
-        public_requests_max: u32 = 1_024,
+        public_requests_max: u32 = 1_024; positive,
         /// Most of these from one address (of IPv6, from one /64). Where this bound or that of all is reached, the
         /// connection with the most of them is closed in favour of one with fewer; where there is none, 503.
-        public_requests_per_address_max: u32 = 64,
+        public_requests_per_address_max: u32 = 64; positive,
         /// Most open connections; beyond it a connection is answered 503 and closed. Egret raises its limit on
         /// open files as far as the hard limit allows, and says so at its start when that is not enough.
-        connections_max: u32 = 12_000,
+        connections_max: u32 = 12_000; positive,
         /// Most open connections from one address (of IPv6, from one /64) on which no request has shown a token
         /// yet; beyond it the oldest of them is closed. Where `connections_max` is reached, the oldest of all such
         /// connections is closed.
-        connections_per_address_max: u32 = 2_048,
+        connections_per_address_max: u32 = 2_048; positive,
         /// Most requests at once on one HTTP/2 connection; beyond it the client waits.
-        http2_streams_max: u32 = 256,
+        http2_streams_max: u32 = 256; positive,
         /// Longest time a handler may take to begin its response; beyond it 504.
-        request_timeout: Span = Span::secs(300),
+        request_timeout: Span = Span::secs(300); positive,
         /// Longest time a client may take for the TLS handshake or to send a request's head; so an
         /// idle HTTP/1.1 connection is closed after it.
-        header_timeout: Span = Span::secs(30),
+        header_timeout: Span = Span::secs(30); positive,
         /// Longest time a client may keep the server waiting, in all, for the bytes of a request's body or for room
         /// to write a response. Every second's worth of bytes (`transfer_rate_min`) gives a second back. Beyond it
         /// the request is answered 408, or the response is broken off.
-        transfer_timeout: Span = Span::secs(30),
+        transfer_timeout: Span = Span::secs(30); positive,
         /// Bytes per second that a client must at least send or read while the server waits for it.
-        transfer_rate_min: Size = Size(1 << 10),
+        transfer_rate_min: Size = Size(1 << 10); positive,
         /// Longest time requests in flight get to finish when the server stops.
         shutdown_timeout: Span = Span::secs(10),
         /// Whether each request leaves a line in the log (never with its query, headers or body), but for
@@ -95,9 +95,9 @@ egret_base::settings! {
         /// Whether changes and refused attempts are kept in `audit/` below the data directory, for `egret audit`.
         audit_log: bool = true,
         /// Size at which a file of the audit log is rotated, in bytes.
-        audit_file_bytes_max: Size = Size::mib(16),
+        audit_file_bytes_max: Size = Size::mib(16); positive,
         /// Most files of the audit log; the oldest is deleted.
-        audit_files_max: u32 = 16,
+        audit_files_max: u32 = 16; positive,
         /// Longest CPU profile that may be asked of `/debug/profile`; keep it below
         /// `request_timeout`.
         profile_duration_max: Span = Span::secs(60),
@@ -120,73 +120,13 @@ impl ServerConfig {
         Ok(SocketAddr::new(address, self.port))
     }
 
-    /// Refuses limits of zero, which would refuse every request.
+    /// Refuses addresses that are none.
     ///
     /// # Errors
     /// [`ServerError::Setting`] with the first such setting.
     pub fn check(&self) -> Result<(), ServerError> {
-        let counts = [
-            ("server.header_bytes_max", self.header_bytes_max.bytes()),
-            ("server.headers_max", u64::from(self.headers_max)),
-            ("server.concurrency_max", u64::from(self.concurrency_max)),
-            (
-                "server.concurrency_per_tenant_max",
-                u64::from(self.concurrency_per_tenant_max),
-            ),
-            (
-                "server.concurrency_per_token_max",
-                u64::from(self.concurrency_per_token_max),
-            ),
-            ("server.streams_max", u64::from(self.streams_max)),
-            (
-                "server.streams_per_tenant_max",
-                u64::from(self.streams_per_tenant_max),
-            ),
-            (
-                "server.streams_per_token_max",
-                u64::from(self.streams_per_token_max),
-            ),
-            ("server.body_memory_max", self.body_memory_max.bytes()),
-            (
-                "server.body_memory_per_tenant_max",
-                self.body_memory_per_tenant_max.bytes(),
-            ),
-            (
-                "server.body_memory_per_token_max",
-                self.body_memory_per_token_max.bytes(),
-            ),
-            (
-                "server.public_requests_max",
-                u64::from(self.public_requests_max),
-            ),
-            (
-                "server.public_requests_per_address_max",
-                u64::from(self.public_requests_per_address_max),
-            ),
-            (
-                "server.connections_per_address_max",
-                u64::from(self.connections_per_address_max),
-            ),
-            ("server.transfer_timeout", self.transfer_timeout.0),
-            ("server.transfer_rate_min", self.transfer_rate_min.bytes()),
-            ("server.connections_max", u64::from(self.connections_max)),
-            (
-                "server.http2_streams_max",
-                u64::from(self.http2_streams_max),
-            ),
-            ("server.request_timeout", self.request_timeout.0),
-            ("server.header_timeout", self.header_timeout.0),
-        ];
-        match counts.iter().find(|(_, value)| *value == 0) {
-            Some((setting, _)) => Err(ServerError::Setting {
-                setting,
-                message: "0 would refuse every request: set at least 1".to_owned(),
-            }),
-            None => {
-                self.trusted_proxies()?;
-                self.socket_address().map(|_| ())
-            }
-        }
+        self.trusted_proxies()?;
+        self.socket_address().map(|_| ())
     }
 
     /// The proxies whose word on the addresses of clients counts.

@@ -10,7 +10,7 @@ crate::settings! {
         /// How long it may live.
         ttl: Option<Span> = None,
         /// How many there may be.
-        count_max: u32 = 10,
+        count_max: u32 = 10; positive,
     }
 }
 
@@ -68,4 +68,30 @@ fn declared_settings_carry_their_documentation() {
     assert_eq!(declared[0].default, "16MB");
     assert_eq!(declared[0].doc.trim(), "How large it may grow.");
     assert_eq!(environment_name("demo.size_max"), "EGRET_DEMO_SIZE_MAX");
+}
+
+#[test]
+fn what_must_be_above_zero_is_refused_at_zero() {
+    let refused = |key: &str, text: &str| {
+        let mut layers = Layers::default();
+        layers.put(key, text, file());
+        layers.section::<Demo>().unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused("demo.count_max", "0"),
+        "egret.toml: demo.count_max: `0` is not a whole number from 1 to 4294967295"
+    );
+    let forms: Vec<String> = [
+        Range::Positive.form::<Span>(),
+        Range::Positive.form::<Option<Size>>(),
+    ]
+    .to_vec();
+    assert!(
+        forms.iter().all(|form| form.ends_with("; above 0")),
+        "{forms:?}"
+    );
+    assert!(Range::Positive.read::<Span>("0").is_err());
+    assert!(Range::Positive.read::<Option<Size>>("0kB").is_err());
+    assert_eq!(Range::Positive.read::<Option<Size>>(""), Ok(None));
+    assert_eq!(Range::Any.read("0"), Ok(Span(0)));
 }

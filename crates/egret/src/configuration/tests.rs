@@ -173,6 +173,69 @@ fn every_setting_is_documented_and_has_one_variable() {
     }
 }
 
+/// Numbers, sizes and durations that may be zero, by section: nothing is kept, none may be made, at once, or what the
+/// documentation says.
+const MAY_BE_ZERO: [(&str, &str); 9] = [
+    ("postgres", "stop_timeout write_back_interval"),
+    (
+        "branches",
+        "free_min free_critical branches_max tenant_branches_max templates_kept pool_min pool_demand_max pool_max pool_sessions pool_quiet pool_patience session_idle stop_timeout start_concurrency query_concurrency labels_max uid_count cpu_percent_max oom_score_adj nice",
+    ),
+    (
+        "queue",
+        "partitions queues_max tenant_queues_max tenant_tasks_max tasks_bytes_max tenant_tasks_bytes_max schedules_max tenant_schedules_max result_bytes_max attachment_bytes_max attachments_max attachments_bytes_total_max tenant_attachments_bytes_max chain_messages_max spare_segments cache_size lease_grace priority_wait_max callback_concurrency_per_host outbox_window watchers_max tenant_watchers_max",
+    ),
+    (
+        "series",
+        "shards future_max retention size_max settle merge_rate block_cache ha_clusters_max queries_max query_threads query_samples_max query_memory_max query_points_max rule_groups_at_once scrape_targets_max alert_repeat metadata_bytes_max",
+    ),
+    (
+        "views",
+        "views_max fuse_changes change_task_size_max followers_max verify_every history_max",
+    ),
+    (
+        "documents",
+        "names_max cascade_max collections_max requests_kept subscriptions_max",
+    ),
+    ("server", "port shutdown_timeout profile_duration_max"),
+    ("oidc", "clock_leeway"),
+    ("proxy", "port half_close_timeout stop_timeout"),
+];
+
+#[test]
+fn zero_is_refused_by_name_where_it_makes_no_sense() {
+    let is_number = |form: &str| {
+        let beginnings = ["a whole number", "a size", "a duration"];
+        beginnings.iter().any(|words| form.starts_with(words))
+    };
+    let mut may_be_zero: Vec<String> = MAY_BE_ZERO
+        .iter()
+        .flat_map(|(section, names)| {
+            names
+                .split(' ')
+                .map(move |name| format!("{section}.{name}"))
+        })
+        .collect();
+    for setting in declared().iter().filter(|setting| is_number(&setting.form)) {
+        let mut layers = Layers::default();
+        layers.put(&setting.key, "0", Origin::Default);
+        let checked = check(&layers, &declared());
+        let known = may_be_zero.iter().position(|key| *key == setting.key);
+        if let Some(place) = known {
+            may_be_zero.swap_remove(place);
+            assert_eq!(checked, Ok(()));
+            continue;
+        }
+        let Err(refused) = checked else {
+            panic!("{}: 0 is taken, and has no meaning", setting.key)
+        };
+        let expected = format!("default: {}: `0` is not {}", setting.key, setting.form);
+        assert_eq!(refused.to_string(), expected);
+        assert!(setting.form.contains("from 1 to") || setting.form.ends_with("above 0"));
+    }
+    assert!(may_be_zero.is_empty(), "no such settings: {may_be_zero:?}");
+}
+
 #[test]
 fn the_address_follows_the_servers_settings() {
     let at = |flags: &[(&str, &str)]| {

@@ -25,10 +25,10 @@ egret_base::settings! {
         /// of the machine, and still be followed. Over it Egret's time is held: it goes on by what has
         /// elapsed until the wall clock is set right or `egret clock release` accepts it. Several jumps
         /// within an hour count together.
-        jump_max: Span = Span::secs(300),
+        jump_max: Span = Span::secs(300); positive,
         /// How far the wall clock may be ahead of Egret's last stop at the first start after a boot of the
         /// machine; over it Egret's time is held likewise.
-        start_jump_max: Span = Span::secs(31 * 86_400),
+        start_jump_max: Span = Span::secs(31 * 86_400); positive,
     }
 }
 

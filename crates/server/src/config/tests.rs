@@ -25,9 +25,4 @@ fn refuses_by_name_what_cannot_work() {
         message.starts_with("server.address: `localhost` is not an IP"),
         "{message}"
     );
-    let message = refused(|config| config.concurrency_max = 0);
-    assert!(
-        message.starts_with("server.concurrency_max: 0 would"),
-        "{message}"
-    );
 }

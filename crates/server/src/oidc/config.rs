@@ -48,12 +48,12 @@ egret_base::settings! {
         /// that it opened last, until this long after its claim `exp`.
         clock_leeway: Span = Span::secs(60),
         /// Longest time for which a token may still be valid; one that ends later is refused.
-        token_lifetime_max: Span = Span::secs(86_400),
+        token_lifetime_max: Span = Span::secs(86_400); positive,
         /// How often the issuer's keys are read again.
-        refresh_interval: Span = Span::secs(300),
+        refresh_interval: Span = Span::secs(300); positive,
         /// Least time between two fetches of the keys that tokens with an unknown key cause.
-        refresh_pause: Span = Span::secs(10),
+        refresh_pause: Span = Span::secs(10); positive,
         /// How long keys are used when they cannot be read again.
-        keys_age_max: Span = Span::secs(86_400),
+        keys_age_max: Span = Span::secs(86_400); positive,
     }
 }

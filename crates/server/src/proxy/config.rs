@@ -10,18 +10,18 @@ egret_base::settings! {
         /// TCP port of the proxy; 0 takes a free one.
         port: u16 = 7432,
         /// Most authenticated sessions at once; beyond it a client gets SQLSTATE 53300.
-        sessions_max: u32 = 1000,
+        sessions_max: u32 = 1000; positive,
         /// Most connections at once that are not authenticated yet; beyond it the oldest that has been silent for
         /// 100 ms, or has not proved its password within 5 s, is closed; where there is none, 53300.
-        handshakes_max: u32 = 1024,
+        handshakes_max: u32 = 1024; positive,
         /// Most of these from one address (of IPv6, from one /64), with the same rule.
-        connections_per_address_max: u32 = 256,
+        connections_per_address_max: u32 = 256; positive,
         /// Largest startup packet in bytes, PostgreSQL's own limit by default; beyond it 08P01.
-        startup_bytes_max: Size = Size(10_000),
+        startup_bytes_max: Size = Size(10_000); positive,
         /// Longest time a client may take from connecting to having proved its password.
-        authentication_timeout: Span = Span::secs(30),
+        authentication_timeout: Span = Span::secs(30); positive,
         /// Longest time a branch may take to wake and open a session; beyond it 57P03.
-        attach_timeout: Span = Span::secs(60),
+        attach_timeout: Span = Span::secs(60); positive,
         /// How long a statement may still run for a client that has closed its sending side; it is
         /// cancelled then, since such a client is usually gone.
         half_close_timeout: Span = Span::secs(60),
