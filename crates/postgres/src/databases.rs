@@ -158,7 +158,7 @@ impl Databases {
     pub async fn names(&self) -> Result<Vec<String>, PostgresError> {
         match &self.only {
             Some(only) => Ok(vec![only.clone()]),
-            None => list(&pool::connect(&self.connection(MAINTENANCE)).await?).await,
+            None => list(&self.maintenance_client().await?).await,
         }
     }
 
@@ -173,9 +173,43 @@ impl Databases {
     /// A session of its own in one of them, with Egret's settings.
     ///
     /// # Errors
-    /// The server's; [`is_gone`] tells whether there is no such database.
+    /// [`PostgresError::NotRunning`] while a server that somebody else runs is not ready; the server's; [`is_gone`] tells whether there is no such database.
     pub async fn client(&self, database: &str) -> Result<Client, PostgresError> {
+        self.check_reachable()?;
         pool::connect(&self.connection(database)).await
+    }
+
+    /// See [`Self::client`]; none where there is no such database, as when it was dropped meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Self::client`].
+    pub async fn client_of_existing(
+        &self,
+        database: &str,
+    ) -> Result<Option<Client>, PostgresError> {
+        match self.client(database).await {
+            Err(error) if is_gone(&error) => Ok(None),
+            client => client.map(Some),
+        }
+    }
+
+    /// A session for what concerns the whole server: in the only database, or in the one that every server has.
+    ///
+    /// # Errors
+    /// Those of [`Self::client`].
+    pub async fn maintenance_client(&self) -> Result<Client, PostgresError> {
+        self.client(MAINTENANCE).await
+    }
+
+    /// Refuses sessions on a server that somebody else runs while Egret has not taken its lock: what stands between may
+    /// have changed, and be a pooler that gives sessions with Egret's settings to others.
+    fn check_reachable(&self) -> Result<(), PostgresError> {
+        match (self.readiness)() {
+            Readiness::NotReady(reason) | Readiness::Failed(reason) if self.is_remote() => {
+                Err(PostgresError::NotRunning { reason })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ pub mod bounded;
 pub mod cluster;
 pub mod config;
 pub mod control_groups;
+pub mod database_watch;
 pub mod databases;
 pub mod embedded;
 pub mod error;
@@ -31,6 +32,7 @@ pub mod supervise;
 #[cfg(feature = "test-support")]
 pub mod test_support;
 pub mod tuning;
+pub mod user_triggers;
 pub mod wire;
 mod write_back;
 

@@ -18,10 +18,12 @@ mod write;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use egret_base::condition::ConditionSet;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::{Clock, Condition, Entropy, Signer, TaskSink};
+use egret_base::{Clock, Entropy, Signer, TaskSink};
 use egret_outgoing::Destinations;
 use egret_postgres::Databases;
+use egret_postgres::database_watch::DatabaseWatch;
 use futures_util::future::join_all;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -86,8 +88,9 @@ struct Inner {
     options: Options,
     metrics: Metrics,
     kept: Mutex<BTreeMap<String, Arc<Kept>>>,
-    /// Databases cannot be looked at for documents.
-    unseen: Condition,
+    /// Looks for databases with documents, …
+    watch: DatabaseWatch,
+    /// … as long as this task runs.
     watcher: Mutex<Option<(watch::Sender<bool>, JoinHandle<()>)>>,
 }
 
@@ -138,12 +141,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Documents {
     /// Registers its metrics; nothing runs before it is started.
     pub fn new(options: Options, registry: &mut Registry) -> Self {
+        let faults = ConditionSet::new("documents_databases_unreachable");
         Self {
             inner: Arc::new(Inner {
+                watch: DatabaseWatch::new(options.databases.clone(), faults, "documents"),
                 options,
                 metrics: Metrics::new(registry),
                 kept: Mutex::default(),
-                unseen: Condition::new("documents_databases_unreachable", "all databases"),
                 watcher: Mutex::default(),
             }),
         }

@@ -89,7 +89,7 @@ async fn a_database_that_comes_after_egret_is_found_and_its_subscribers_are_told
     assert_eq!(refusing.taken.lock().unwrap().len(), 0);
 
     server.end(Ending::Stop).await;
-    let log = ConditionLog::watch("documents_databases_unreachable", "all databases");
+    let log = ConditionLog::watch("documents_databases_unreachable", &database.name);
     let queue = Arc::new(Queue::default());
     let documents = engine_with(&database, usual(), Some(queue.clone()));
     documents.start().await.unwrap();

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use egret_base::Coded;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::test_support::ConditionLog;
+use egret_postgres::Databases;
 use egret_postgres::managed::ManagedServer;
 use egret_postgres::test_support::TestDatabase;
 use tokio::io::copy_bidirectional;
@@ -87,5 +89,27 @@ async fn a_server_that_cannot_be_reached_is_one_line_at_its_start_and_one_at_its
     }
     assert!(!log.is_active());
     assert_eq!(log.levels(), ["WARN", "INFO"]);
+    server.stop().await;
+}
+
+/// What is in between may have become a pooler that gives sessions to others, which only taking the lock finds out.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_opens_no_session_before_the_lock_is_taken() {
+    let database = TestDatabase::create(18).await;
+    let server = Arc::new(ManagedServer::new(database.connection()));
+    let watched = server.clone();
+    let mut connection = database.connection();
+    connection.application_name("egret/early");
+    let databases = Databases::one(connection).with_readiness(move || watched.ready());
+    let Err(refused) = databases.client(&database.name).await else {
+        panic!("a session was opened")
+    };
+    assert_eq!(
+        (refused.code(), refused.retryable()),
+        ("postgres_not_running", true)
+    );
+    assert_eq!(refused.to_string(), "PostgreSQL is not ready: stopped");
+    server.start().await.unwrap();
+    databases.client(&database.name).await.unwrap();
     server.stop().await;
 }

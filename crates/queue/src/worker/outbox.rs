@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egret_base::condition::ConditionSet;
 use egret_base::{Coded, Condition, Kind, condition};
+use egret_postgres::database_watch::{DatabaseVisitor, DatabaseWatch};
 use egret_postgres::databases::is_gone;
 use egret_postgres::external;
 use egret_postgres::listen::{Attentive, attend};
@@ -30,9 +32,6 @@ use crate::api::sink::Enqueued;
 use crate::error::QueueError;
 use crate::store::outbox::{self as store, Defect, Found, OutboxRow, Refused};
 use holds::{Holds, Presence};
-
-/// How often it is looked for outboxes that nobody told of, such as those of a restored database.
-const LOOK_AROUND: Duration = Duration::from_secs(30);
 
 /// Bytes of rows that are taken at a time: about so many of single rows, and as many of chains.
 const BATCH_BYTES_MAX: i64 = 8 << 20;
@@ -73,30 +72,13 @@ impl Reader {
 
 /// Looks for outboxes and has each read, until everything stops.
 pub(crate) async fn watch_over(outbox: Outbox) {
-    let mut stopping = outbox.inner.stopping.subscribe();
-    let mut failures = 0;
-    let unknown = Condition::new("outbox_databases_unreachable", "all databases");
-    while !*stopping.borrow() {
-        let wait = match look_around(&outbox).await {
-            Ok(()) => {
-                failures = 0;
-                unknown.recover("outboxes are looked for again");
-                LOOK_AROUND
-            }
-            Err(error) => {
-                failures += 1;
-                if failures > FAILURES_PASSING || !error.retryable() {
-                    unknown.fail(&error, "cannot look for outboxes; retrying");
-                }
-                AGAIN.wait(failures)
-            }
-        };
-        tokio::select! {
-            _ = stopping.changed() => {}
-            () = outbox.inner.changed.notified() => {}
-            () = tokio::time::sleep(wait) => {}
-        }
-    }
+    let inner = &outbox.inner;
+    let faults = ConditionSet::new("outbox_databases_unreachable");
+    let watch = DatabaseWatch::new(inner.databases.clone(), faults, "outboxes");
+    let stopping = inner.stopping.subscribe();
+    watch
+        .run(&outbox, Duration::ZERO, &inner.changed, stopping)
+        .await;
     let readers = std::mem::take(&mut *lock(&outbox.inner.readers));
     for (database, mut reader) in readers {
         match tokio::time::timeout(STOP_MAX, &mut reader.task).await {
@@ -110,35 +92,36 @@ pub(crate) async fn watch_over(outbox: Outbox) {
     }
 }
 
-/// Starts a reader for every outbox that has none.
-async fn look_around(outbox: &Outbox) -> Result<(), QueueError> {
-    for database in outbox.inner.databases.names().await? {
-        let is_read = lock(&outbox.inner.readers)
-            .get(&database)
+impl DatabaseVisitor for Outbox {
+    type Error = QueueError;
+
+    /// Starts a reader for an outbox that has none.
+    async fn visit(&self, database: &str) -> Result<(), QueueError> {
+        let inner = &self.inner;
+        let is_read = lock(&inner.readers)
+            .get(database)
             .is_some_and(|reader| !reader.task.is_finished());
         if is_read {
-            continue;
+            return Ok(());
         }
-        let client = match outbox.inner.databases.client(&database).await {
-            Ok(client) => client,
-            Err(error) if is_gone(&error) => continue,
-            Err(error) => return Err(error.into()),
+        let Some(client) = inner.databases.client_of_existing(database).await? else {
+            return Ok(());
         };
         if store::is_installed(&client).await? {
             let told = Arc::new(Mutex::new(Told::default()));
             let reading = Reading {
-                outbox: outbox.clone(),
-                database: database.clone(),
+                outbox: self.clone(),
+                database: database.to_owned(),
                 told: told.clone(),
-                stopping: outbox.inner.stopping.subscribe(),
+                stopping: inner.stopping.subscribe(),
             };
             let task = tokio::spawn(reading.run());
-            lock(&outbox.inner.readers).insert(database, Reader { task, told });
+            lock(&inner.readers).insert(database.to_owned(), Reader { task, told });
         } else {
-            lock(&outbox.inner.readers).remove(&database);
+            lock(&inner.readers).remove(database);
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Why a session ended.

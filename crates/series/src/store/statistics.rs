@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use egret_base::lifecycle::BoxFuture;
-use egret_postgres::pool;
+use egret_postgres::Databases;
 use egret_postgres::tokio_postgres::types::{ToSql, Type};
-use egret_postgres::tokio_postgres::{self, Client, Config, Row};
+use egret_postgres::tokio_postgres::{self, Client, Row};
 use tokio::sync::Mutex;
 
 use self::application_names::ApplicationNames;
@@ -46,7 +46,7 @@ impl Default for StatisticsLimits {
 
 /// Reads the statistics of one server, over one connection that is made again when it breaks.
 pub struct PostgresStatistics {
-    connection: Box<dyn Fn() -> Config + Send + Sync>,
+    databases: Databases,
     limits: StatisticsLimits,
     session: Mutex<Option<Session>>,
     names: Mutex<ApplicationNames>,
@@ -61,14 +61,10 @@ struct Session {
 const OTHER: &str = "other";
 
 impl PostgresStatistics {
-    /// Of the server and the database that a connection leads to, which is asked for whenever one is
-    /// opened. Its role needs `pg_monitor` to see everything.
-    pub fn new(
-        connection: impl Fn() -> Config + Send + Sync + 'static,
-        limits: StatisticsLimits,
-    ) -> Self {
+    /// Of the server of these databases. The role of their sessions needs `pg_monitor` to see everything.
+    pub fn new(databases: Databases, limits: StatisticsLimits) -> Self {
         Self {
-            connection: Box::new(connection),
+            databases,
             limits,
             session: Mutex::default(),
             names: Mutex::default(),
@@ -76,9 +72,7 @@ impl PostgresStatistics {
     }
 
     async fn open(&self) -> Result<Session, String> {
-        let mut connection = (self.connection)();
-        connection.application_name("egret/series");
-        let client = pool::connect(&connection).await;
+        let client = self.databases.maintenance_client().await;
         let client = client.map_err(|error| error.to_string())?;
         let opened = async {
             client.batch_execute(texts::manners()).await?;

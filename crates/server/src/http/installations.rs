@@ -6,7 +6,6 @@ use std::collections::HashMap;
 
 use axum::extract::State;
 use egret_documents::{Documents, DocumentsError};
-use egret_postgres::databases::is_gone;
 use egret_postgres::installation::{self, Installation as Found, Obstacle as FoundObstacle};
 use egret_postgres::{Databases, PostgresError};
 use egret_queue::{Outbox, QueueError};
@@ -112,11 +111,8 @@ async fn list_installations(State(door): State<Door>) -> Result<Json<Installatio
         .collect();
     let mut items = Vec::new();
     for database in door.databases.names().await? {
-        let client = match door.databases.client(&database).await {
-            Ok(client) => client,
-            // It was dropped meanwhile.
-            Err(error) if is_gone(&error) => continue,
-            Err(error) => return Err(error.into()),
+        let Some(client) = door.databases.client_of_existing(&database).await? else {
+            continue;
         };
         let Some(found) = installation::inventory(&client).await? else {
             continue;

@@ -52,21 +52,14 @@ impl Parts {
 }
 
 fn postgres(underneath: &Underneath) -> OwnMetrics {
-    let limits = StatisticsLimits::default();
-    let (statistics, instance) = match underneath {
+    let instance = match underneath {
         Underneath::Embedded(Embedded { postgres, .. }) | Underneath::Unmounted(postgres) => {
-            let server = postgres.clone();
-            let instance = format!("127.0.0.1:{}", server.port());
-            let connection = move || server.connection("postgres", "series");
-            (PostgresStatistics::new(connection, limits), instance)
+            format!("127.0.0.1:{}", postgres.port())
         }
-        Underneath::External(server) => {
-            let connection = server.connection().clone();
-            let instance = hosts(&connection).join(",");
-            let statistics = PostgresStatistics::new(move || connection.clone(), limits);
-            (statistics, instance)
-        }
+        Underneath::External(server) => hosts(server.connection()).join(","),
     };
+    let databases = underneath.databases("series");
+    let statistics = PostgresStatistics::new(databases, StatisticsLimits::default());
     OwnMetrics {
         url: format!("postgres://{instance}"),
         instance,

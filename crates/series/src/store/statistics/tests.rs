@@ -3,10 +3,17 @@
 use std::collections::BTreeSet;
 
 use egret_postgres::test_support::TestDatabase;
+use egret_postgres::tokio_postgres::Config;
 
 use super::*;
 use crate::model::Labels;
 use crate::wire::exposition::{TextItem, TextReader};
+
+/// The statistics of the server that a connection leads to.
+fn statistics_of(mut connection: Config, limits: StatisticsLimits) -> PostgresStatistics {
+    connection.application_name("egret/series");
+    PostgresStatistics::new(Databases::one(connection), limits)
+}
 
 /// The series of a text, each once; their names.
 fn names(text: &str) -> BTreeSet<String> {
@@ -73,9 +80,7 @@ async fn check(major: u32, also: &[&str]) {
         ))
         .await
         .expect("a table and a slot");
-    let connection = database.connection();
-    let statistics =
-        PostgresStatistics::new(move || connection.clone(), StatisticsLimits::default());
+    let statistics = statistics_of(database.connection(), StatisticsLimits::default());
     // What a session has counted is sent when it is idle, and at once when it is asked to.
     client
         .batch_execute("SELECT pg_stat_force_next_flush()")
@@ -153,12 +158,11 @@ async fn version_18() {
 #[tokio::test]
 async fn application_names_that_clients_make_up_become_few_series() {
     let database = TestDatabase::create(18).await;
-    let connection = database.connection();
     let limits = StatisticsLimits {
         application_names_max: 20,
         ..StatisticsLimits::default()
     };
-    let statistics = PostgresStatistics::new(move || connection.clone(), limits);
+    let statistics = statistics_of(database.connection(), limits);
     let name = "application_name=\"";
     let mut found = BTreeSet::new();
     for round in 0..3 {
@@ -202,8 +206,7 @@ async fn statements_of_both_forms() {
             statements_max: 3,
             ..StatisticsLimits::default()
         };
-        let connection = database.connection();
-        let statistics = PostgresStatistics::new(move || connection.clone(), limits);
+        let statistics = statistics_of(database.connection(), limits);
         let mut text = String::new();
         statistics
             .append(&client, family, &mut text)
@@ -227,8 +230,7 @@ async fn a_server_that_is_not_there_is_down() {
         .host("/nonexistent")
         .user("nobody")
         .dbname("none");
-    let statistics =
-        PostgresStatistics::new(move || connection.clone(), StatisticsLimits::default());
+    let statistics = statistics_of(connection, StatisticsLimits::default());
     let text = statistics.collect().await.expect("a text");
     assert_eq!(value(&text, "pg_up"), 0.0);
     assert_eq!(names(&text).len(), 1);

@@ -1,0 +1,52 @@
+//! Triggers and rules of users on what Egret has made, or that call it. PostgreSQL drops them silently with that: a
+//! removal compares what there was with what is left, and is refused where it would take one along.
+
+use tokio_postgres::types::Oid;
+use tokio_postgres::{Error, GenericClient};
+
+/// All triggers and rules of a database that are none of Egret's.
+#[derive(Debug)]
+pub struct UserTriggers(Vec<UserTrigger>);
+
+/// A trigger or a rule of a user.
+#[derive(Debug)]
+pub struct UserTrigger {
+    /// The catalogue that it is in, and its number there.
+    address: (Oid, Oid),
+    /// What it is, as the catalogue describes it.
+    pub object: String,
+    /// The statement that drops it.
+    pub command: String,
+}
+
+impl UserTriggers {
+    /// Those that there are.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn list(client: &impl GenericClient) -> Result<Self, Error> {
+        let rows = client.query(include_str!("user_triggers.sql"), &[]).await?;
+        let trigger = |row: &tokio_postgres::Row| UserTrigger {
+            address: (row.get("class"), row.get("oid")),
+            object: row.get("object"),
+            command: row.get("command"),
+        };
+        Ok(Self(rows.iter().map(trigger).collect()))
+    }
+
+    /// Those of them that are gone by now.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn lost(self, client: &impl GenericClient) -> Result<Vec<UserTrigger>, Error> {
+        let left = Self::list(client).await?;
+        let is_left = |one: &UserTrigger| left.0.iter().any(|other| other.address == one.address);
+        Ok(self.0.into_iter().filter(|one| !is_left(one)).collect())
+    }
+}
+
+impl std::fmt::Display for UserTrigger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.object, self.command)
+    }
+}
