@@ -7,6 +7,7 @@ use tokio_postgres::{Client, GenericClient, Transaction};
 
 use crate::error::{PostgresError, server};
 use crate::installation;
+use crate::user_triggers::UserTriggers;
 
 /// One step of an engine's schema. Its text never changes once released.
 #[derive(Clone, Copy, Debug)]
@@ -104,17 +105,28 @@ pub async fn check_owner(client: &impl GenericClient) -> Result<(), PostgresErro
 /// Removes one engine's part of schema `egret` by `sql`, within the caller's transaction.
 ///
 /// # Errors
-/// [`PostgresError::Server`].
+/// [`PostgresError::UserObjects`] where triggers or rules of users would go with it; [`PostgresError::Server`].
 pub async fn remove(
     transaction: &Transaction<'_>,
     engine: &str,
     sql: &str,
 ) -> Result<(), PostgresError> {
     lock_schema(transaction).await?;
+    let listed = "list the triggers of users";
+    let triggers = UserTriggers::list(transaction)
+        .await
+        .map_err(server(listed))?;
     transaction
         .batch_execute(sql)
         .await
         .map_err(server("remove from schema egret"))?;
+    let lost = triggers.lost(transaction).await.map_err(server(listed))?;
+    if !lost.is_empty() {
+        let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
+        return Err(PostgresError::UserObjects {
+            objects: lost.join("; "),
+        });
+    }
     transaction
         .execute("DELETE FROM egret.migration WHERE engine = $1", &[&engine])
         .await

@@ -10,6 +10,27 @@ use crate::core::locate::locate;
 use crate::core::refusal::Refusal;
 use crate::model::NotUnderstood;
 
+/// What needs a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dependent {
+    /// Another view of Egret's, by its name.
+    View(String),
+    /// An object of a user's, as PostgreSQL describes it; a trigger or rule with the statement that drops it.
+    Object(String),
+}
+
+impl std::fmt::Display for Dependent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::View(text) | Self::Object(text)) = self;
+        f.write_str(text)
+    }
+}
+
+fn listed(dependents: &[Dependent]) -> String {
+    let dependents: Vec<String> = dependents.iter().map(ToString::to_string).collect();
+    dependents.join(", ")
+}
+
 /// An error of the views engine.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewsError {
@@ -71,12 +92,15 @@ pub enum ViewsError {
         databases: Vec<String>,
     },
     /// Something else needs it: another view, an object of a user's, or a trigger on a function of the view.
-    #[error("view `{name}` is needed by others, drop them first: {}", readers.join(", "))]
+    #[error(
+        "view `{name}` is needed by others, drop them first: {}",
+        listed(dependents)
+    )]
     InUse {
         /// The name.
         name: String,
         /// What needs it.
-        readers: Vec<String>,
+        dependents: Vec<Dependent>,
     },
     /// There are views in a database from which everything is to be removed.
     #[error("database `{database}` has {views} views: they go with it only when that is forced")]

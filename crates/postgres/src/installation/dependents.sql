@@ -1,5 +1,5 @@
--- What depends on something that Egret has made, and is none of it: its description, and what it depends on. $1 to $5 as in
--- objects.sql, $6 the views in other schemas, $7 the event trigger.
+-- What depends on something that Egret has made, and is none of it: its description, with the statement that drops a trigger
+-- or a rule, and what it depends on. $1 to $5 as in objects.sql, $6 the views in other schemas, $7 the event trigger.
 WITH RECURSIVE own (class, object) AS (
     SELECT depend.classid, depend.objid
     FROM pg_catalog.pg_depend AS depend
@@ -23,15 +23,31 @@ WITH RECURSIVE own (class, object) AS (
     SELECT depend.classid, depend.objid
     FROM part
     JOIN pg_catalog.pg_depend AS depend ON depend.refclassid = part.class AND depend.refobjid = part.object
+    -- Those go silently as well, and are users'.
+    LEFT JOIN pg_catalog.pg_trigger AS fired
+        ON depend.classid = 'pg_catalog.pg_trigger'::regclass AND fired.oid = depend.objid
+    LEFT JOIN pg_catalog.pg_rewrite AS rule
+        ON depend.classid = 'pg_catalog.pg_rewrite'::regclass AND rule.oid = depend.objid
     WHERE depend.deptype IN ('a', 'i', 'P', 'S')
+      AND (fired.oid IS NULL OR fired.tgisinternal
+           OR fired.tgname ~ '^egret_(before_)?(insert|update|delete|truncate)_[0-9]+$')
+      AND coalesce(rule.rulename = '_RETURN', true)
 )
 SELECT DISTINCT
-       CASE WHEN rule.oid IS NULL THEN pg_catalog.pg_describe_object(depend.classid, depend.objid, depend.objsubid)
-            ELSE pg_catalog.pg_describe_object('pg_catalog.pg_class'::regclass, rule.ev_class, 0) END,
+       CASE WHEN rule.rulename = '_RETURN'
+            THEN pg_catalog.pg_describe_object('pg_catalog.pg_class'::regclass, rule.ev_class, 0)
+            ELSE pg_catalog.pg_describe_object(depend.classid, depend.objid, depend.objsubid) END
+       || coalesce(
+           pg_catalog.format(' (DROP TRIGGER %I ON %s)', fired.tgname, fired.tgrelid::pg_catalog.regclass),
+           CASE WHEN rule.rulename <> '_RETURN'
+                THEN pg_catalog.format(' (DROP RULE %I ON %s)', rule.rulename, rule.ev_class::pg_catalog.regclass) END,
+           ''),
        pg_catalog.pg_describe_object(depend.refclassid, depend.refobjid, 0)
 FROM part
 JOIN pg_catalog.pg_depend AS depend
-    ON depend.refclassid = part.class AND depend.refobjid = part.object AND depend.deptype = 'n'
+    ON depend.refclassid = part.class AND depend.refobjid = part.object
+       AND (depend.deptype = 'n'
+            OR depend.deptype = 'a' AND depend.classid IN ('pg_catalog.pg_trigger'::regclass, 'pg_catalog.pg_rewrite'::regclass))
 LEFT JOIN pg_catalog.pg_rewrite AS rule
     ON depend.classid = 'pg_catalog.pg_rewrite'::regclass AND rule.oid = depend.objid
 LEFT JOIN pg_catalog.pg_trigger AS fired
@@ -40,7 +56,9 @@ LEFT JOIN pg_catalog.pg_event_trigger AS guard
     ON depend.classid = 'pg_catalog.pg_event_trigger'::regclass AND guard.oid = depend.objid
 WHERE NOT EXISTS (SELECT FROM part AS other WHERE other.class = depend.classid AND other.object = depend.objid)
   AND NOT EXISTS (SELECT FROM own AS other
-                  WHERE other.class = 'pg_catalog.pg_class'::regclass AND other.object = rule.ev_class)
+                  WHERE other.class = 'pg_catalog.pg_class'::regclass AND other.object = rule.ev_class
+                    AND rule.rulename = '_RETURN')
   AND guard.evtname IS DISTINCT FROM $7::text::name
+  AND coalesce(NOT fired.tgisinternal, true)
   AND coalesce(fired.tgname !~ '^egret_(before_)?(insert|update|delete|truncate)_[0-9]+$', true)
 ORDER BY 1, 2

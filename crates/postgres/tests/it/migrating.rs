@@ -3,7 +3,7 @@
 use egret_base::Coded;
 use egret_postgres::PostgresError;
 use egret_postgres::installation::{inventory, uninstall};
-use egret_postgres::migrate::{Migration, migrate};
+use egret_postgres::migrate::{Migration, migrate, remove};
 use egret_postgres::test_support::TestDatabase;
 
 const FIRST: Migration = Migration {
@@ -165,6 +165,47 @@ async fn objects_of_users_are_in_the_way_of_a_removal() {
     }
     uninstall(&mut client, true).await.unwrap();
     assert_eq!(inventory(&client).await.unwrap(), None);
+}
+
+/// They would go silently with the tables that they are on, and the functions that they call.
+#[tokio::test(flavor = "multi_thread")]
+async fn triggers_and_rules_of_users_are_in_the_way_of_a_removal() {
+    let database = TestDatabase::create(18).await;
+    let mut client = database.connect().await;
+    migrate(&mut client, "test", &[FIRST]).await.unwrap();
+    client
+        .batch_execute(
+            "SET search_path = public; CREATE TABLE own (id int); \
+             CREATE FUNCTION own() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        )
+        .await
+        .unwrap();
+    for (make, object, remedy) in [
+        (
+            "CREATE TRIGGER mine AFTER INSERT ON egret.collection FOR EACH ROW EXECUTE FUNCTION own()",
+            "trigger mine on table egret.collection",
+            "DROP TRIGGER mine ON egret.collection",
+        ),
+        (
+            "CREATE RULE mine AS ON DELETE TO egret.collection DO INSTEAD NOTHING",
+            "rule mine on table egret.collection",
+            "DROP RULE mine ON egret.collection",
+        ),
+    ] {
+        client.batch_execute(make).await.unwrap();
+        let refused = uninstall(&mut client, true).await.unwrap_err();
+        assert_eq!(refused.code(), "postgres_user_objects", "{make}: {refused}");
+        let expected = format!("{object} ({remedy}), which depends on table egret.collection");
+        assert!(refused.to_string().contains(&expected), "{make}: {refused}");
+        let transaction = client.transaction().await.unwrap();
+        let removed = remove(&transaction, "test", "DROP TABLE egret.collection").await;
+        let refused = removed.unwrap_err();
+        assert_eq!(refused.code(), "postgres_user_objects", "{make}: {refused}");
+        assert!(refused.to_string().contains(remedy), "{make}: {refused}");
+        transaction.rollback().await.unwrap();
+        client.batch_execute(remedy).await.unwrap();
+    }
+    uninstall(&mut client, true).await.unwrap();
 }
 
 /// What drops again what a statement makes.

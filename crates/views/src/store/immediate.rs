@@ -136,7 +136,7 @@ fn settings(statements: &str) -> Vec<(String, String)> {
 /// [`ViewsError::InUse`]; what the server says.
 pub async fn remove(transaction: &Transaction<'_>, record: &Record) -> Result<(), ViewsError> {
     for function in functions(record.id) {
-        drop_trigger_function(transaction, record, &function).await?;
+        drop_trigger_function(transaction, &function).await?;
     }
     let drop = format!("DROP TABLE IF EXISTS {}", lock(record.id));
     Ok(transaction.batch_execute(&drop).await?)

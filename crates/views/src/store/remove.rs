@@ -2,14 +2,15 @@
 
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::{self, Client, GenericClient, Transaction};
+use egret_postgres::user_triggers::UserTriggers;
 
 use super::immediate;
 use super::patience::Patience;
 use super::refresh::LOCK_KEY;
 use super::registry::Record;
-use crate::core::capture::{OWN_TRIGGER, Segment, segment};
+use crate::core::capture::{Segment, segment};
 use crate::core::expression::quoted;
-use crate::error::ViewsError;
+use crate::error::{Dependent, ViewsError};
 
 /// Removes a view, and the record of changes of tables that no other view reads.
 ///
@@ -32,6 +33,7 @@ async fn try_to_remove(client: &mut Client, record: &Record) -> Result<(), Views
     let transaction = client.transaction().await?;
     alone(&transaction, record).await?;
     check_unread(&transaction, record).await?;
+    let triggers = UserTriggers::list(&transaction).await?;
     let (schema, name) = (quoted(&record.name.schema), quoted(&record.name.name));
     let drop = format!("DROP VIEW IF EXISTS {schema}.{name} RESTRICT");
     let dropped = transaction.batch_execute(&drop).await;
@@ -43,7 +45,8 @@ async fn try_to_remove(client: &mut Client, record: &Record) -> Result<(), Views
     }
     let sql = "DELETE FROM egret.view WHERE id = $1";
     transaction.execute(sql, &[&record.id]).await?;
-    drop_unread(&transaction, record).await?;
+    drop_unread(&transaction).await?;
+    refuse_lost(&transaction, record, triggers).await?;
     Ok(transaction.commit().await?)
 }
 
@@ -56,11 +59,11 @@ fn needed(record: &Record, error: tokio_postgres::Error) -> ViewsError {
     match told {
         Some(told) => ViewsError::InUse {
             name: record.name.to_string(),
-            readers: told
+            dependents: told
                 .detail()
                 .unwrap_or_default()
                 .lines()
-                .map(str::to_owned)
+                .map(|line| Dependent::Object(line.to_owned()))
                 .collect(),
         },
         None => error.into(),
@@ -106,14 +109,13 @@ pub async fn check_unread(client: &impl GenericClient, record: &Record) -> Resul
     let sql = "SELECT DISTINCT kept.schema || '.' || kept.name FROM egret.view_table AS read \
                JOIN egret.view AS kept ON kept.id = read.view WHERE read.reads = $1 ORDER BY 1";
     let rows = client.query(sql, &[&record.id]).await?;
-    let readers: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-    match readers.is_empty() {
-        true => Ok(()),
-        false => Err(ViewsError::InUse {
-            name: record.name.to_string(),
-            readers,
-        }),
+    if rows.is_empty() {
+        return Ok(());
     }
+    Err(ViewsError::InUse {
+        name: record.name.to_string(),
+        dependents: rows.iter().map(|row| Dependent::View(row.get(0))).collect(),
+    })
 }
 
 /// Drops the tables of a view.
@@ -169,38 +171,51 @@ pub async fn drop_aside(transaction: &Transaction<'_>, view: i64) -> Result<(), 
 }
 
 /// Drops a trigger function of Egret's with Egret's triggers, which only the owners of their tables may drop by themselves.
-/// A trigger that a user has made of it would go as well: it is in the way instead.
+/// A trigger that a user has made of it would go as well: see [`refuse_lost`].
 ///
 /// # Errors
-/// [`ViewsError::InUse`] of the view for which it is dropped; what the server says.
+/// What the server says.
 pub async fn drop_trigger_function(
     transaction: &Transaction<'_>,
-    record: &Record,
     function: &str,
 ) -> Result<(), ViewsError> {
-    let sql = "SELECT pg_catalog.format('trigger %I on table %s', tgname, tgrelid::pg_catalog.regclass) FROM pg_catalog.pg_trigger \
-               WHERE tgfoid = pg_catalog.to_regprocedure($1) AND NOT tgisinternal AND tgname !~ $2 ORDER BY 1";
-    let rows = transaction.query(sql, &[&function, &OWN_TRIGGER]).await?;
-    if !rows.is_empty() {
-        return Err(ViewsError::InUse {
-            name: record.name.to_string(),
-            readers: rows.iter().map(|row| row.get(0)).collect(),
-        });
-    }
     let drop = format!("DROP FUNCTION IF EXISTS {function} CASCADE");
     Ok(transaction.batch_execute(&drop).await?)
 }
 
-/// Ends the record of changes of tables that no view reads. `record` is the view whose removal or repair it follows.
+/// Refuses a removal or repair of a view with which triggers or rules of users have gone: on what users read, on a table of
+/// the view, or calling one of its functions.
 ///
 /// # Errors
 /// [`ViewsError::InUse`]; what the server says.
-pub async fn drop_unread(transaction: &Transaction<'_>, record: &Record) -> Result<(), ViewsError> {
+pub async fn refuse_lost(
+    transaction: &Transaction<'_>,
+    record: &Record,
+    triggers: UserTriggers,
+) -> Result<(), ViewsError> {
+    let lost = triggers.lost(transaction).await?;
+    if lost.is_empty() {
+        return Ok(());
+    }
+    Err(ViewsError::InUse {
+        name: record.name.to_string(),
+        dependents: lost
+            .into_iter()
+            .map(|trigger| Dependent::Object(trigger.to_string()))
+            .collect(),
+    })
+}
+
+/// Ends the record of changes of tables that no view reads.
+///
+/// # Errors
+/// What the server says.
+pub async fn drop_unread(transaction: &Transaction<'_>) -> Result<(), ViewsError> {
     let sql = "DELETE FROM egret.view_capture AS capture \
                WHERE NOT EXISTS (SELECT FROM egret.view_table AS read WHERE read.capture = capture.id) RETURNING capture.id";
     for row in transaction.query(sql, &[]).await? {
         let id: i64 = row.get(0);
-        drop_trigger_function(transaction, record, &format!("egret.capture_{id}()")).await?;
+        drop_trigger_function(transaction, &format!("egret.capture_{id}()")).await?;
         let drop = format!(
             "DROP TABLE IF EXISTS {}, {}",
             segment(id, Segment::First),

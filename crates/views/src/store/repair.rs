@@ -1,6 +1,7 @@
 //! Makes the tables of a view anew from its query: after what it reads was altered, or when its storage is in doubt.
 
 use egret_postgres::tokio_postgres::{Client, Transaction};
+use egret_postgres::user_triggers::UserTriggers;
 
 use super::build::build;
 use super::create::{SEARCH_PATH, capture, show};
@@ -48,6 +49,7 @@ async fn try_to_repair(
     }
     let is_made_anew = alteration.is_none();
     let record = &registry::record_of(&transaction, record.id).await?;
+    transaction.batch_execute(&record.settings).await?;
     let described = resolve(&mut transaction, record).await?;
     let known: Vec<i64> = record.reads.iter().filter_map(|(_, view)| *view).collect();
     readable::check_reads(&described, &maker.readable, &known)?;
@@ -60,6 +62,7 @@ async fn try_to_repair(
         remove::check_unread(&transaction, record).await?;
     }
     transaction.batch_execute(SEARCH_PATH).await?;
+    let triggers = UserTriggers::list(&transaction).await?;
     immediate::remove(&transaction, record).await?;
     if is_made_anew {
         remove::set_aside(&transaction, record.id).await?;
@@ -90,7 +93,8 @@ async fn try_to_repair(
         tell::reset(&transaction, record.id, Reset::Repaired).await?;
     }
     remove::drop_aside(&transaction, record.id).await?;
-    remove::drop_unread(&transaction, record).await?;
+    remove::drop_unread(&transaction).await?;
+    remove::refuse_lost(&transaction, record, triggers).await?;
     Ok(transaction.commit().await?)
 }
 

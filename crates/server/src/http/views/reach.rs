@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use egret_views::ViewsError;
+use egret_views::error::Dependent;
 use egret_views::model::{Grants, MakerRights, ReadableViews, ViewName, ViewReport};
 
 use crate::access::{Caller, part_name};
@@ -47,22 +48,36 @@ pub(super) fn shown(caller: &Caller, mut report: ViewReport) -> ViewReport {
     report
 }
 
-/// An error that counts the readers of a view which the caller may not read, instead of naming them.
+/// An error that counts the views and objects which need a view and which the caller may not know, instead of naming them.
 pub(super) fn without_hidden_names(readable: &ReadableViews, error: ViewsError) -> ViewsError {
-    let ViewsError::InUse { name, readers } = error else {
+    let ReadableViews::Matching(filter) = readable else {
         return error;
     };
-    let count = readers.len();
-    let mut named: Vec<String> = readers
-        .into_iter()
-        .filter(|reader| is_readable(readable, reader))
-        .collect();
-    let hidden = count - named.len();
-    if hidden > 0 {
-        named.push(format!("{hidden} that this token may not read"));
+    let ViewsError::InUse { name, dependents } = error else {
+        return error;
+    };
+    let (mut shown, mut views, mut objects) = (Vec::new(), 0, 0);
+    for dependent in dependents {
+        match &dependent {
+            Dependent::View(name) if name.parse().is_ok_and(|name| filter(&name)) => {
+                shown.push(dependent);
+            }
+            Dependent::View(_) => views += 1,
+            Dependent::Object(_) => objects += 1,
+        }
+    }
+    if views > 0 {
+        shown.push(Dependent::View(format!(
+            "{views} that this token may not read"
+        )));
+    }
+    if objects > 0 {
+        shown.push(Dependent::Object(format!(
+            "{objects} objects of the database, such as triggers: a token for all views is told which, and what drops them"
+        )));
     }
     ViewsError::InUse {
         name,
-        readers: named,
+        dependents: shown,
     }
 }

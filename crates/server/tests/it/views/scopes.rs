@@ -202,6 +202,37 @@ async fn readers_of_a_view_are_named_to_those_who_may_read_them() {
     rig.close().await;
 }
 
+#[tokio::test]
+async fn a_trigger_of_a_user_keeps_a_view_whatever_the_token() {
+    let rig = rig().await;
+    let token = rig.house.token(&["views/middle:*"], None);
+    let path = "/v1/views/middle";
+    let make = "CREATE FUNCTION own() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; \
+                CREATE TRIGGER hidden INSTEAD OF INSERT ON middle FOR EACH ROW EXECUTE FUNCTION own()";
+    rig.client.batch_execute(make).await.unwrap();
+    let (status, refused) = ask(&rig, &token, Method::DELETE, path, Value::Null).await;
+    assert_eq!((status, &refused["code"]), (409, &json!("view_in_use")));
+    let told = refused["detail"].as_str().unwrap();
+    assert!(
+        told.contains("1 objects of the database, such as triggers"),
+        "{told}"
+    );
+    assert!(!told.contains("hidden"), "{told}");
+    let refused = rig.answered(Method::DELETE, path, Value::Null, 409).await;
+    let told = refused["detail"].as_str().unwrap();
+    assert!(
+        told.contains("DROP TRIGGER hidden ON public.middle"),
+        "{told}"
+    );
+    rig.client
+        .batch_execute("DROP TRIGGER hidden ON middle")
+        .await
+        .unwrap();
+    let (status, _) = ask(&rig, &token, Method::DELETE, path, Value::Null).await;
+    assert_eq!(status, 204);
+    rig.close().await;
+}
+
 /// Names are compared as they are read: quotes hide no schema.
 #[tokio::test]
 async fn a_name_in_quotes_is_compared_as_the_view_that_it_names() {

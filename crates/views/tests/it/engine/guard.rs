@@ -319,10 +319,8 @@ async fn a_trigger_of_a_user_keeps_the_function_that_it_calls() {
         .await;
         let refused = rig.views.drop(&at("sums")).await.unwrap_err();
         assert_eq!(refused.code(), "view_in_use");
-        assert!(
-            refused.to_string().contains("trigger mine on table"),
-            "{refused}"
-        );
+        let remedy = "trigger mine on table public.u (DROP TRIGGER mine ON public.u)";
+        assert!(refused.to_string().contains(remedy), "{refused}");
         let uninstalled = rig.views.uninstall(None, true).await;
         assert_eq!(code(uninstalled), "view_in_use");
         let kept = "SELECT count(*) FROM pg_trigger WHERE tgname = 'mine'";
@@ -330,4 +328,57 @@ async fn a_trigger_of_a_user_keeps_the_function_that_it_calls() {
         rig.run("DROP TRIGGER mine ON u").await;
         rig.views.drop(&at("sums")).await.unwrap();
     }
+}
+
+/// What users have put on a view, or on a table of it, goes with neither silently.
+#[tokio::test]
+async fn triggers_and_rules_of_users_on_a_view_keep_it() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
+        .await
+        .unwrap();
+    rig.run("CREATE FUNCTION own() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+        .await;
+    let storage = "SELECT oid::regclass::text FROM pg_class \
+         WHERE relnamespace = 'egret'::regnamespace AND relkind = 'r' AND relname ~ '^view_[0-9]+_[0-9]+$' ORDER BY 1 LIMIT 1";
+    let storage: String = rig.client.query_one(storage, &[]).await.unwrap().get(0);
+    let obstacles = [
+        (
+            "CREATE TRIGGER mine INSTEAD OF INSERT ON sums FOR EACH ROW EXECUTE FUNCTION own()"
+                .to_owned(),
+            "DROP TRIGGER mine ON public.sums".to_owned(),
+        ),
+        (
+            format!(
+                "CREATE TRIGGER egret_insert_1 AFTER INSERT ON {storage} FOR EACH ROW EXECUTE FUNCTION own()"
+            ),
+            format!("DROP TRIGGER egret_insert_1 ON {storage}"),
+        ),
+        (
+            "CREATE RULE mine AS ON INSERT TO sums DO INSTEAD NOTHING".to_owned(),
+            "DROP RULE mine ON public.sums".to_owned(),
+        ),
+    ];
+    for (make, remedy) in obstacles {
+        rig.run(&make).await;
+        let dropped = rig.views.drop(&at("sums")).await.unwrap_err();
+        let uninstalled = rig.views.uninstall(None, true).await.unwrap_err();
+        for refused in [dropped, uninstalled] {
+            assert_eq!(refused.code(), "view_in_use", "{make}");
+            assert!(refused.to_string().contains(&remedy), "{make}: {refused}");
+        }
+        rig.verify(&["sums"]).await;
+        rig.run(&remedy).await;
+    }
+    rig.views.drop(&at("sums")).await.unwrap();
+    // Nor do those on tables that every view shares.
+    rig.run("CREATE TRIGGER mine AFTER INSERT ON egret.view FOR EACH ROW EXECUTE FUNCTION own()")
+        .await;
+    let refused = rig.views.uninstall(None, true).await.unwrap_err();
+    assert_eq!(refused.code(), "postgres_user_objects");
+    let remedy = "DROP TRIGGER mine ON egret.view";
+    assert!(refused.to_string().contains(remedy), "{refused}");
+    rig.run(remedy).await;
+    rig.views.uninstall(None, true).await.unwrap();
 }
