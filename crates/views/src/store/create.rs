@@ -38,6 +38,10 @@ pub async fn create(
 ) -> Result<Refreshable, ViewsError> {
     let query = resolved.map_or(&view.query, |resolved| &resolved.definition);
     let mut transaction = client.transaction().await?;
+    if let Some(resolved) = resolved {
+        // Its constants are read as that session has written them, here and in what users read.
+        transaction.batch_execute(&resolved.settings).await?;
+    }
     let readable = &view.rights.readable;
     let described = describe_readable(&mut transaction, (query, names), readable).await?;
     let located = |error: ViewsError| error.located(&described.canonical, &view.query);

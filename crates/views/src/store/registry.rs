@@ -20,7 +20,8 @@ pub struct Record {
     pub query: String,
     /// The same with every name resolved.
     pub definition: String,
-    /// What sets the settings of the session that made it.
+    /// What sets the settings of the session that made it. Its definition is only read under these: they decide what its
+    /// constants mean.
     pub settings: String,
     /// Whose rights the query has.
     pub owner: String,

@@ -66,6 +66,7 @@ async fn tables(
 ) -> Result<BTreeMap<i64, SourceTable>, ViewsError> {
     let mut all = BTreeMap::new();
     for record in registry::records(transaction).await? {
+        transaction.batch_execute(&record.settings).await?;
         let described = match describe(transaction, &record.definition, Names::OfSession).await {
             Err(error) if error.is_lasting() || matches!(error, ViewsError::Query { .. }) => {
                 continue;

@@ -214,3 +214,73 @@ async fn errors_are_told_to_those_whose_request_or_view_it_is() {
     .await;
     end(rig, &role).await;
 }
+
+/// Constants whose meaning depends on settings, and what they are in a session with [`FOREIGN_SETTINGS`].
+const CONSTANTS: &str = "SELECT id, date '01/02/2020' AS day, interval '-1 2:03:04' AS span, \
+    timestamptz '03/04/2020 12:00' AS moment FROM t WHERE d < date '01/02/2020'";
+const FOREIGN_SETTINGS: &str =
+    "SET DateStyle = 'SQL, DMY'; SET IntervalStyle = 'sql_standard'; SET TimeZone = 'Asia/Tokyo'";
+const EXPECTED: &str = "SELECT count(*) FROM constants WHERE day = date '2020-02-01' AND moment = timestamptz '2020-04-03 03:00Z' \
+    AND span = interval '-1 day -2 hours -3 minutes -4 seconds'";
+
+#[tokio::test]
+async fn constants_mean_what_they_did_in_the_session_that_asked() {
+    for mode in ["incremental", "full"] {
+        let (rig, role) = rig(18).await;
+        rig.run("ALTER TABLE t ADD d date NOT NULL DEFAULT '2020-01-15'")
+            .await;
+        rig.run(&format!("SET ROLE {role}; {FOREIGN_SETTINGS}"))
+            .await;
+        let create =
+            format!("SELECT egret.create_view('constants', $${CONSTANTS}$$, mode => '{mode}')");
+        done(&rig.client, &create).await.unwrap();
+        rig.run("RESET ROLE; RESET DateStyle; RESET IntervalStyle; RESET TimeZone")
+            .await;
+        assert_eq!(rig.number(EXPECTED).await, 100, "{mode}");
+        rig.run("INSERT INTO t VALUES (101, 1, 1, '2020-01-31'), (102, 1, 1, '2020-02-01')")
+            .await;
+        rig.views
+            .repair(&at("constants"), &MakerRights::all())
+            .await
+            .unwrap();
+        assert_eq!(rig.number(EXPECTED).await, 101, "{mode}");
+        rig.run("INSERT INTO t VALUES (103, 1, 1, '2020-01-31'), (104, 1, 1, '2020-02-01')")
+            .await;
+        // One that has loaded nothing yet.
+        let other = engine(&rig.database, ViewsConfig::default());
+        other.refresh(&at("constants")).await.unwrap();
+        assert_eq!(rig.number(EXPECTED).await, 102, "{mode}");
+        end(rig, &role).await;
+    }
+}
+
+/// What a user's query gives in the same database is what its view shows.
+#[tokio::test]
+async fn constants_of_a_view_mean_what_the_settings_of_its_database_say() {
+    let rig = Rig::new(18).await;
+    let name = &rig.database.name;
+    for setting in FOREIGN_SETTINGS.split("; ") {
+        rig.run(&format!("ALTER DATABASE {name} {setting}")).await;
+    }
+    rig.run(TABLES).await;
+    rig.run("ALTER TABLE t ADD d date NOT NULL DEFAULT '2020-01-15'")
+        .await;
+    rig.create(view("constants", CONSTANTS)).await.unwrap();
+    assert_eq!(rig.number(EXPECTED).await, 100);
+    // What is altered later changes no view.
+    for setting in ["DateStyle", "IntervalStyle", "TimeZone"] {
+        rig.run(&format!("ALTER DATABASE {name} RESET {setting}"))
+            .await;
+    }
+    let other = engine(&rig.database, ViewsConfig::default());
+    rig.run("INSERT INTO t VALUES (101, 1, 1, '2020-01-31')")
+        .await;
+    other.refresh(&at("constants")).await.unwrap();
+    other
+        .repair(&at("constants"), &MakerRights::all())
+        .await
+        .unwrap();
+    assert_eq!(rig.number(EXPECTED).await, 101);
+    let found = other.verify(&at("constants")).await.unwrap();
+    assert_eq!((found.missing, found.extra), (0, 0));
+}
