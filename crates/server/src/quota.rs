@@ -302,7 +302,7 @@ impl ServerLimits {
     /// Takes over the limits of requests, streams and memory of bodies. Requests in progress go on.
     ///
     /// # Errors
-    /// [`ServerError::Setting`] when a limit is zero; all stay as they were then.
+    /// [`ServerError::Setting`] when an address is none; all limits stay as they were then.
     pub fn change(&self, config: &ServerConfig) -> Result<(), ServerError> {
         config.check()?;
         self.0.set_limits(config);

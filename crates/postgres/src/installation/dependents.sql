@@ -37,11 +37,11 @@ SELECT DISTINCT
        CASE WHEN rule.rulename = '_RETURN'
             THEN pg_catalog.pg_describe_object('pg_catalog.pg_class'::regclass, rule.ev_class, 0)
             ELSE pg_catalog.pg_describe_object(depend.classid, depend.objid, depend.objsubid) END
-       || coalesce(
-           pg_catalog.format(' (DROP TRIGGER %I ON %s)', fired.tgname, fired.tgrelid::pg_catalog.regclass),
-           CASE WHEN rule.rulename <> '_RETURN'
-                THEN pg_catalog.format(' (DROP RULE %I ON %s)', rule.rulename, rule.ev_class::pg_catalog.regclass) END,
-           ''),
+       || CASE WHEN fired.oid IS NOT NULL
+               THEN pg_catalog.format(' (DROP TRIGGER %I ON %s)', fired.tgname, fired.tgrelid::pg_catalog.regclass)
+               WHEN rule.rulename <> '_RETURN'
+               THEN pg_catalog.format(' (DROP RULE %I ON %s)', rule.rulename, rule.ev_class::pg_catalog.regclass)
+               ELSE '' END,
        pg_catalog.pg_describe_object(depend.refclassid, depend.refobjid, 0)
 FROM part
 JOIN pg_catalog.pg_depend AS depend

@@ -110,8 +110,11 @@ fn changed_limits_hold_for_requests_from_then_on() {
     let first = enter(&quotas, "a", "one").unwrap();
     let refused = enter(&quotas, "a", "one").unwrap_err();
     assert_eq!(refused, "server.concurrency_per_token_max");
-    config.concurrency_per_token_max = 0;
+    // An address that is none changes nothing.
+    config.concurrency_per_token_max = 3;
+    config.address = "localhost".to_owned();
     assert!(limits.change(&config).is_err());
+    assert!(enter(&quotas, "a", "one").is_err());
     drop(first);
     assert!(enter(&quotas, "a", "one").is_ok());
 }

@@ -20,7 +20,7 @@ use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
-use crate::model::NewView;
+use crate::model::{Following, NewView};
 
 /// In what follows names mean what the catalogue and Egret say, whatever a role has set.
 pub const SEARCH_PATH: &str = "SET LOCAL search_path = pg_catalog, egret, pg_temp";
@@ -66,15 +66,7 @@ pub async fn create(
     let settings = resolved.map(|resolved| resolved.settings.as_str());
     let id = registry::add(&transaction, view, &described, settings).await?;
     let built = build(&mut transaction, id, plan, &described, true).await?;
-    let following = &view.following;
-    if let Some(kept) = following.kept {
-        let kept_ms = i64::try_from(kept.duration().as_millis()).unwrap_or(i64::MAX);
-        let keeping = Keeping {
-            kept_ms: Some(Some(kept_ms)),
-            queue: Some(following.queue.as_deref()),
-        };
-        tell::keep_within(&transaction, id, keeping).await?;
-    }
+    keep_changes(&transaction, id, &view.following).await?;
     let record = registry::record_of(&transaction, id).await?;
     if record.is_of_another {
         rights::check_select(
@@ -102,6 +94,23 @@ pub async fn create(
         reads_views: described.has_views(),
         has_partitions: described.has_partitions(),
     })
+}
+
+/// Has the changes of a new view kept, where its maker asks for that.
+async fn keep_changes(
+    transaction: &Transaction<'_>,
+    id: i64,
+    following: &Following,
+) -> Result<(), ViewsError> {
+    let Some(kept) = following.kept else {
+        return Ok(());
+    };
+    let kept_ms = i64::try_from(kept.duration().as_millis()).unwrap_or(i64::MAX);
+    let keeping = Keeping {
+        kept_ms: Some(Some(kept_ms)),
+        queue: Some(following.queue.as_deref()),
+    };
+    tell::keep_within(transaction, id, keeping).await
 }
 
 /// Makes what users read, and the indexes they asked for. A view that is there is replaced, where that can be done with its
