@@ -73,11 +73,11 @@ impl Directory for BranchDirectory {
         })
     }
 
-    fn decoy(&self, user: &str, route: &Route) -> Option<Verifier> {
-        // As of a branch that exists, the same for all ways to write its name.
+    fn decoy(&self, route: &Route) -> Option<Verifier> {
+        // As of a branch that exists, the same for all ways to write its name, and for all roles.
         let identity = match named(route) {
-            Ok((tenant, name)) => format!("{user}@{name}.{tenant}"),
-            Err(_) => format!("{user}@{}", route.branch),
+            Ok((tenant, name)) => format!("{name}.{tenant}"),
+            Err(_) => route.branch.clone(),
         };
         self.0.decoy_verifier(&identity).ok()
     }

@@ -244,7 +244,7 @@ fn attempt_of(wish: &Wish, peer: SocketAddr) -> SessionAttempt {
 async fn enter(shared: &Shared, stream: &mut ClientStream, wish: &Wish) -> Result<Entry, Stop> {
     let refuse = |refusal| Stop::refused(Cause::Lookup, refusal);
     // Made for everybody, so that it takes the same time.
-    let decoy = shared.directory.decoy(&wish.user, &wish.route);
+    let decoy = shared.directory.decoy(&wish.route);
     let lookup = shared.directory.lookup(&wish.user, &wish.route);
     let found = match (lookup.await, &decoy) {
         (Err(refusal), Some(_)) if refusal.sqlstate == NO_SUCH_DATABASE => Err(refusal),

@@ -23,10 +23,9 @@ pub trait Directory: Send + Sync + 'static {
         route: &'a Route,
     ) -> BoxFuture<'a, Result<Entry, Refusal>>;
 
-    /// A verifier that no password fits, for a user or a branch that does not exist. The same for the same names,
-    /// also after a restart, as the salt of a branch that exists is. None while the directory cannot tell who
-    /// exists.
-    fn decoy(&self, user: &str, route: &Route) -> Option<Verifier>;
+    /// A verifier that no password fits, for a branch that does not exist. The same for all users of one route, and
+    /// after a restart, as that of a branch is. None while the directory cannot tell which branches exist.
+    fn decoy(&self, route: &Route) -> Option<Verifier>;
 
     /// Where the branch's server listens. Called after authentication: wakes a suspended branch
     /// and waits, within bounds, while it starts or is reset. The session counts until the guard

@@ -331,6 +331,15 @@ fn names_of_branches_are_not_told_without_a_password() {
         let salt = |database| first_answer(&place, "egret_branch", database);
         assert_eq!(salt(one), salt(other));
     }
+    // One salt for all roles, of a branch that exists and of one that does not.
+    for (database, answer) in [
+        ("app@one", exists),
+        ("app@nope", first_answer(&place, "egret_branch", "app@nope")),
+    ] {
+        for role in ["postgres", "nobody_knows", "app"] {
+            assert_eq!(first_answer(&place, role, database), answer, "{role}");
+        }
+    }
     let salt = |database| first_answer(&place, "postgres", database);
     assert_ne!(salt("app@one"), salt("app@nope"));
     server.stop(Signal::TERM);

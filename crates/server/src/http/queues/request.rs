@@ -154,7 +154,7 @@ pub(super) struct TaskRequest<'a> {
     payload: Option<&'a RawValue>,
     /// The same where it is bytes, in base64.
     #[serde(default, deserialize_with = "base64")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     payload_base64: Option<Vec<u8>>,
     /// 0 to 9; 9 goes first.
     #[schema(maximum = 9, default = 5)]
@@ -163,7 +163,7 @@ pub(super) struct TaskRequest<'a> {
     /// priority first, those of one priority in the order in which they were enqueued. One that is delayed
     /// or waits for others takes its place when it becomes ready.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     ordering_key: Cow<'a, str>,
     /// Not before this time, RFC 3339.
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -182,7 +182,7 @@ pub(super) struct TaskRequest<'a> {
     /// A second task with this key (and ordering key) within the window is not enqueued: the answer
     /// is the first one, with `replayed`, also when that one is dead, has ended otherwise or was deleted.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     unique_key: Cow<'a, str>,
     /// How long the unique key is remembered, in milliseconds; zero: as the queue says.
     #[serde(default)]
@@ -195,16 +195,16 @@ pub(super) struct TaskRequest<'a> {
     metadata: BTreeMap<String, String>,
     /// W3C trace context, handed to the worker; the header of this name when absent.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     traceparent: Cow<'a, str>,
     /// W3C trace context, handed to the worker; the header of this name when `traceparent` is absent.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     tracestate: Cow<'a, str>,
     /// Told by POST when the task has ended. Unless `queue.callback_private` is set, an address that is not
     /// public is refused here; a name is looked up when the callback is sent.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     callback_url: Cow<'a, str>,
     /// Ids of tasks that must complete before, or this one is cancelled; `#0`, `#1` … name tasks at that
     /// place of the same array.
@@ -212,7 +212,7 @@ pub(super) struct TaskRequest<'a> {
     after: Vec<String>,
     /// The queue, where it is not the one of the path.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     queue: Cow<'a, str>,
 }
 
@@ -326,7 +326,7 @@ pub(super) struct ClaimRequest<'a> {
     pub(super) max: Option<u32>,
     /// Who works, for people to read.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     pub(super) worker: Cow<'a, str>,
     /// How long the leases last without a heartbeat, in milliseconds; as the queue says when absent.
     #[schema(minimum = 100, maximum = 86_400_000)]

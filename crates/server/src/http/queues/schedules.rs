@@ -48,7 +48,7 @@ pub(super) struct ScheduleRequest<'a> {
     cron: Cow<'a, str>,
     /// A name of the IANA database; UTC when absent.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>, example = "Europe/Zurich")]
+    #[schema(value_type = String, example = "Europe/Zurich")]
     time_zone: Cow<'a, str>,
     /// The queue of its tasks.
     #[serde(borrow)]

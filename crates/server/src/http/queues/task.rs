@@ -283,13 +283,15 @@ impl From<Enqueued> for NewTask {
 
 /// What became of one task of several: it was enqueued, or there is an error.
 #[derive(Serialize, ToSchema)]
-pub(super) struct EnqueueOutcome {
-    /// The task.
-    #[serde(flatten)]
-    task: Option<NewTask>,
-    /// Why it was not enqueued.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Refusal>,
+#[serde(untagged)]
+pub(super) enum EnqueueOutcome {
+    /// It was enqueued.
+    Enqueued(NewTask),
+    /// It was not.
+    Refused {
+        /// Why it was not enqueued.
+        error: Refusal,
+    },
 }
 
 /// What became of the tasks, in their order.
@@ -301,9 +303,11 @@ pub(super) struct EnqueueOutcomes {
 
 impl From<Result<Enqueued, QueueError>> for EnqueueOutcome {
     fn from(outcome: Result<Enqueued, QueueError>) -> Self {
-        Self {
-            error: outcome.as_ref().err().map(Refusal::from),
-            task: outcome.ok().map(NewTask::from),
+        match outcome {
+            Ok(enqueued) => Self::Enqueued(enqueued.into()),
+            Err(error) => Self::Refused {
+                error: Refusal::from(&error),
+            },
         }
     }
 }

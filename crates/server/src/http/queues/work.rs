@@ -71,7 +71,7 @@ pub(super) struct Completion<'a> {
     result: Option<&'a RawValue>,
     /// The same where it is bytes, in base64.
     #[serde(default, deserialize_with = "base64")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     result_base64: Option<Vec<u8>>,
     /// Names of attachments that were sent under this lease and belong to the result.
     #[serde(default)]
@@ -88,7 +88,7 @@ pub(super) struct Failure<'a> {
     lease: Cow<'a, str>,
     /// Why; 8,000 bytes are kept.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     error: Cow<'a, str>,
     /// Whether trying again cannot help: the task is dead at once.
     #[serde(default)]
@@ -108,7 +108,7 @@ pub(super) struct Nack<'a> {
     delay_ms: u64,
     /// Why; 8,000 bytes are kept.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = String)]
     reason: Cow<'a, str>,
 }
 

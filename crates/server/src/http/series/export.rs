@@ -102,7 +102,12 @@ impl Format {
         ("start" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339."),
         ("end" = Option<String>, Query, description = "Likewise."),
     ),
-    responses((status = 200, description = "The samples.", body = String, content_type = "text/plain")))]
+    responses((status = 200, description = "The samples.", content(
+        (String = "application/x-ndjson"),
+        (String = "text/csv"),
+        (String = "text/plain"),
+        (Vec<u8> = "application/vnd.apache.parquet"),
+    ))))]
 pub(super) async fn export(
     State(series): State<Series>,
     _: Member,

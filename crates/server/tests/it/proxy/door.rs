@@ -108,9 +108,8 @@ impl Directory for Shared {
         })
     }
 
-    fn decoy(&self, user: &str, route: &Route) -> Option<Verifier> {
-        let identity = format!("{user}@{}", route.branch);
-        Some(Verifier::mock(&[7; 32], &identity, 4096))
+    fn decoy(&self, route: &Route) -> Option<Verifier> {
+        Some(Verifier::mock(&[7; 32], &route.branch, 4096))
     }
 
     fn attach<'a>(
