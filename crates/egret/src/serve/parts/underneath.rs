@@ -96,7 +96,7 @@ impl Parts {
                 return Ok((Underneath::Unmounted(server), told));
             }
         };
-        if let Some(reason) = home.missing_database(&mounted.source())? {
+        if let Some(reason) = home.missing_database(&mounted.source()) {
             stack.failures().note("postgres", reason);
         }
         let embedded = self.embedded(home, postgres, branches, mounted);
