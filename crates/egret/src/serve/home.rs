@@ -114,6 +114,14 @@ impl Home {
         missing.collect()
     }
 
+    /// Whether an embedded server was made at an earlier start, wherever its files are now.
+    pub fn had_database(&self) -> bool {
+        let is_there = |name: &str| self.data_dir.join(name).exists();
+        is_there(egret_branches::PASSWORD_FILE)
+            || is_there("volume.img")
+            || self.was_there(POSTGRES_PART)
+    }
+
     /// What to say when the files of the embedded server were there at an earlier start and are gone.
     pub fn missing_database(&self, source: &Path) -> Option<String> {
         let was_there = self.was_there(POSTGRES_PART);
