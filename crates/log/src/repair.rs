@@ -39,22 +39,22 @@ pub struct CountFile<'a> {
 }
 
 impl CountFile<'_> {
-    /// What is wrong with the file, if anything is and the directory shows how many parts there are.
+    /// What is wrong with the file, if anything is and it is known otherwise how many parts there are.
     ///
     /// # Errors
     /// [`LogError::Io`].
     pub fn examine(&self) -> Result<Option<Finding>, LogError> {
-        let problem = match parts::stored_count(self.directory, self.name) {
-            Ok(Some(_)) => return Ok(None),
-            Ok(None) => "it is missing".to_owned(),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => error.to_string(),
+        let (stored, problem) = match parts::stored_count(self.directory, self.name) {
+            Ok(Some(stored)) => (stored, format!("it says {stored}, which is wrong")),
+            Ok(None) => (0, "it is missing".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => (0, error.to_string()),
             Err(error) => return Err(failed("read", &self.path())(error)),
         };
         let count = self.count()?;
-        Ok((count > 0).then(|| Finding {
+        Ok((count != stored).then(|| Finding {
             part: format!("{}/{}", self.engine, self.name),
             problem: format!("{}: {problem}", self.path().display()),
-            action: format!("write that there are {count}, as the directories of parts show"),
+            action: format!("write that there are {count}, as what is known of the parts shows"),
             loss: "nothing".to_owned(),
         }))
     }
@@ -72,15 +72,14 @@ impl CountFile<'_> {
         Ok(Some(finding))
     }
 
-    /// The number of parts: what the file says, else what the directory shows.
+    /// The number of parts: what is known of it, whatever the file says.
     ///
     /// # Errors
     /// [`LogError::Io`].
     pub fn count(&self) -> Result<usize, LogError> {
-        match parts::stored_count(self.directory, self.name) {
-            Ok(Some(count)) => Ok(count),
-            _ => parts::shown_count(self.directory).map_err(failed("read", self.directory)),
-        }
+        let stored = parts::stored_count(self.directory, self.name);
+        let right = parts::right_count(self.directory, self.name, stored.ok().flatten());
+        right.map_err(failed("read", self.directory))
     }
 
     fn path(&self) -> PathBuf {

@@ -319,6 +319,7 @@ impl Inner {
             partition.state.tenant_of(id).map(Into::into)
         })?;
         let noted = known.change(|parts| {
+            parts.insert("partitions".to_owned(), count as u64);
             for partition in &opened.partitions {
                 let name = format!("{:03}", partition.partition);
                 parts.insert(name, partition.log.next().0);

@@ -268,6 +268,7 @@ impl Inner {
             }
         }
         let noted = known.change(|parts| {
+            parts.insert("shards".to_owned(), count as u64);
             for shard in &all.started {
                 let name = format!("{:03}", shard.core.shared.number);
                 parts.insert(name, shard.end().0);
