@@ -2,6 +2,7 @@
 //! where everything is.
 
 mod known;
+mod place;
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::durable;
 
 pub use known::{KNOWN_PARTS, KnownParts};
+pub use place::{PLACE, claim_place, stated_place};
 
 /// More parts than this are no use on any machine.
 pub const PARTS_MAX: u32 = 64;

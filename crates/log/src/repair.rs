@@ -148,6 +148,13 @@ enum Damage {
     Unreadable(String),
     /// Its directory is not there.
     Missing(PathBuf),
+    /// Its directory is that of another part.
+    Misplaced {
+        /// The directory.
+        path: PathBuf,
+        /// The part that it says it is.
+        stated: String,
+    },
     /// It has a snapshot, but no log.
     LogMissing(PathBuf),
     /// Its log cannot be opened.
@@ -161,6 +168,9 @@ impl Damage {
             Self::Missing(path) | Self::LogMissing(path) => {
                 format!("{} is missing", path.display())
             }
+            Self::Misplaced { path, stated } => {
+                format!("{} is the directory of {stated}", path.display())
+            }
             Self::Log(cut) => cut.error.to_string(),
         }
     }
@@ -168,7 +178,7 @@ impl Damage {
     /// The first record that the log must have, where anything can be kept.
     fn kept(&self, replay_from: &Result<Seq, String>) -> Option<Seq> {
         match self {
-            Self::Unreadable(_) | Self::Missing(_) => None,
+            Self::Unreadable(_) | Self::Missing(_) | Self::Misplaced { .. } => None,
             Self::LogMissing(_) | Self::Log(_) => replay_from.as_ref().ok().copied(),
         }
     }
@@ -248,6 +258,11 @@ impl Part<'_> {
         };
         if !path.is_dir() {
             return Ok(self.is_expected(known).then_some(Damage::Missing(path)));
+        }
+        let stated = parts::stated_place(&path).map_err(failed("read", &path))?;
+        let place = format!("{}/{}", self.engine, self.name);
+        if let Some(stated) = stated.filter(|stated| *stated != place) {
+            return Ok(Some(Damage::Misplaced { path, stated }));
         }
         if !log_path.is_dir() {
             return Ok(Some(Damage::LogMissing(log_path)));
@@ -345,6 +360,10 @@ impl Part<'_> {
                 };
                 ("begin it empty".to_owned(), loss)
             }
+            Damage::Misplaced { .. } => (
+                "begin it empty".to_owned(),
+                "everything in it, unless its own directory is put back in its place".to_owned(),
+            ),
             Damage::LogMissing(_) => (
                 "begin a new log after the snapshot".to_owned(),
                 "everything since the snapshot".to_owned(),

@@ -399,6 +399,8 @@ impl Inner {
             }));
         }
         durable::make_directory(&directory).map_err(io("making", &directory))?;
+        parts::claim_place(&directory, &format!("queue/{number:03}"))
+            .map_err(io("reading", &directory))?;
         let known = snapshot::read(&directory)?;
         let (from, mut state, snapshot_bytes) =
             known.unwrap_or_else(|| (Seq::FIRST, State::default(), 0));

@@ -405,6 +405,8 @@ impl Inner {
             }));
         }
         durable::make_directory(&directory).map_err(io("making", &directory))?;
+        parts::claim_place(&directory, &format!("series/{number:03}"))
+            .map_err(io("reading", &directory))?;
         let checkpoints = Directory::open(&directory).map_err(io("opening", &directory))?;
         let checkpoint = Checkpoint::read(&checkpoints)?;
         let log_config = LogConfig {

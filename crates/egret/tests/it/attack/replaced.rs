@@ -2,7 +2,7 @@
 
 use reqwest::{Method, StatusCode};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::storage::{PARTITIONS, TASKS, ask, count, failed, place, stopped_with_tasks};
 
@@ -47,4 +47,40 @@ async fn a_wrong_number_of_parts_stops_only_its_engine_and_is_restored() {
         assert_eq!(count(&place, &ids).await, (TASKS, 0));
         server.stop(Signal::TERM);
     }
+}
+
+#[tokio::test]
+async fn a_partition_in_the_place_of_another_is_noticed() {
+    let place = place("exchanged");
+    let ids = stopped_with_tasks(&place).await;
+    let queue = place.data_dir().join("queue");
+    let exchange = || {
+        std::fs::rename(queue.join("000"), queue.join("aside")).unwrap();
+        std::fs::rename(queue.join("001"), queue.join("000")).unwrap();
+        std::fs::rename(queue.join("aside"), queue.join("001")).unwrap();
+    };
+    exchange();
+    let server = place.start_partly(&["serve"]);
+    let status = place.json(&["status"]).to_string();
+    for stated in ["queue/000", "queue/001"] {
+        let said = format!("it is the directory of {stated}, copied or moved");
+        assert!(status.contains(&said), "{status}");
+    }
+    server.stop(Signal::TERM);
+    let found = place.json(&["repair"]);
+    assert_eq!(found["items"][0]["part"], "queue/000", "{found}");
+    exchange();
+    assert_eq!(place.json(&["repair"])["items"], json!([]));
+    // One that was copied over the other.
+    std::fs::rename(queue.join("001"), place.directory.join("001")).unwrap();
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .args([queue.join("000"), queue.join("001")])
+        .status();
+    assert!(copied.unwrap().success());
+    let server = place.start_partly(&["serve"]);
+    assert_eq!(failed(&place).await, ["queue/001"]);
+    let (there, refused) = count(&place, &ids).await;
+    assert!(there > 0 && refused > 0, "{there} {refused}");
+    server.stop(Signal::TERM);
 }
