@@ -131,6 +131,11 @@ pub fn right_count(directory: &Path, name: &str, stored: Option<usize>) -> io::R
     Ok(last.map_or(0, |last| last + 1).max(stored.unwrap_or(0)))
 }
 
+/// The name in the list of known parts by which it is noted that the log of a part has an end mark.
+pub fn name_of_mark(part: &str) -> String {
+    format!("{part}/end")
+}
+
 fn suitable() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().min(CORES_MAX))
 }

@@ -159,13 +159,15 @@ enum Damage {
     LogMissing(PathBuf),
     /// Its log cannot be opened.
     Log(Cut),
+    /// The end mark of its log, which it had.
+    MarkMissing(PathBuf),
 }
 
 impl Damage {
     fn problem(&self) -> String {
         match self {
             Self::Unreadable(problem) => problem.clone(),
-            Self::Missing(path) | Self::LogMissing(path) => {
+            Self::Missing(path) | Self::LogMissing(path) | Self::MarkMissing(path) => {
                 format!("{} is missing", path.display())
             }
             Self::Misplaced { path, stated } => {
@@ -178,7 +180,10 @@ impl Damage {
     /// The first record that the log must have, where anything can be kept.
     fn kept(&self, replay_from: &Result<Seq, String>) -> Option<Seq> {
         match self {
-            Self::Unreadable(_) | Self::Missing(_) | Self::Misplaced { .. } => None,
+            Self::Unreadable(_)
+            | Self::Missing(_)
+            | Self::Misplaced { .. }
+            | Self::MarkMissing(_) => None,
             Self::LogMissing(_) | Self::Log(_) => replay_from.as_ref().ok().copied(),
         }
     }
@@ -231,6 +236,14 @@ impl Part<'_> {
             return Ok(None);
         };
         let finding = self.finding(&damage, &known);
+        let mark = parts::name_of_mark(&self.name);
+        if matches!(damage, Damage::MarkMissing(_)) {
+            let noted = known.change(|known| {
+                known.remove(&mark);
+            });
+            noted.map_err(failed("write the list of parts in", self.directory))?;
+            return Ok(Some(finding));
+        }
         let aside = format!("{}.damaged-{stamp}", self.name);
         let aside = self.directory.join(aside);
         let next = match damage.kept(&self.replay_from) {
@@ -245,6 +258,7 @@ impl Part<'_> {
                 Some(next) => parts.insert(self.name.clone(), next.0),
                 None => parts.remove(&self.name),
             };
+            parts.remove(&mark);
         });
         noted.map_err(failed("write the list of parts in", self.directory))?;
         Ok(Some(finding))
@@ -268,7 +282,12 @@ impl Part<'_> {
             return Ok(Some(Damage::LogMissing(log_path)));
         }
         let cut = examine(&open(&log_path)?, &self.config(known), replay_from)?;
-        Ok(cut.map(Damage::Log))
+        if let Some(cut) = cut {
+            return Ok(Some(Damage::Log(cut)));
+        }
+        let mark = log_path.join(END_NAME);
+        let had_mark = known.number(&parts::name_of_mark(&self.name)).is_some();
+        Ok((had_mark && !mark.exists()).then_some(Damage::MarkMissing(mark)))
     }
 
     fn set_aside(&self, aside: &Path) -> Result<(), LogError> {
@@ -369,6 +388,11 @@ impl Part<'_> {
                 "everything since the snapshot".to_owned(),
             ),
             Damage::Log(cut) => (action_of(cut), self.loss_of(cut)),
+            Damage::MarkMissing(_) => (
+                "make a new one at the next start, where the log ends now".to_owned(),
+                "records at its very end, if any are bad: they are taken for an interrupted write"
+                    .to_owned(),
+            ),
         };
         Finding {
             part: format!("{}/{}", self.engine, self.name),

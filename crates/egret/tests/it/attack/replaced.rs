@@ -84,3 +84,24 @@ async fn a_partition_in_the_place_of_another_is_noticed() {
     assert!(there > 0 && refused > 0, "{there} {refused}");
     server.stop(Signal::TERM);
 }
+
+#[tokio::test]
+async fn an_end_mark_that_is_gone_is_missed() {
+    let place = place("gone-mark");
+    let ids = stopped_with_tasks(&place).await;
+    let ends = ["queue/000/log/end", "series/001/log/end"].map(|end| place.data_dir().join(end));
+    for end in &ends {
+        std::fs::remove_file(end).unwrap();
+    }
+    let server = place.start_partly(&["serve"]);
+    assert_eq!(failed(&place).await, ["queue/000", "series/001"]);
+    let (there, refused) = count(&place, &ids).await;
+    assert!(there > 0 && refused > 0, "{there} {refused}");
+    server.stop(Signal::TERM);
+    let found = place.json(&["repair", "--yes"]);
+    assert_eq!(found["items"][0]["part"], "queue/000", "{found}");
+    let server = place.start(&["serve"]);
+    assert_eq!(count(&place, &ids).await, (TASKS, 0));
+    server.stop(Signal::TERM);
+    assert!(ends.iter().all(|end| end.exists()));
+}
