@@ -2,6 +2,7 @@
 //! where everything is.
 
 mod known;
+mod place;
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::durable;
 
 pub use known::{KNOWN_PARTS, KnownParts};
+pub use place::{PLACE, claim_place, stated_place};
 
 /// More parts than this are no use on any machine.
 pub const PARTS_MAX: u32 = 64;
@@ -39,7 +41,7 @@ pub enum PartsError {
 ///
 /// # Errors
 /// [`PartsError::Invalid`] when another number is asked for than the directory was made with, or more than
-/// [`PARTS_MAX`].
+/// [`PARTS_MAX`]; [`PartsError::Io`], also when the file contradicts what is known of the parts.
 pub fn count(directory: &Path, name: &str, asked: u32) -> Result<usize, PartsError> {
     if asked > PARTS_MAX {
         let reason = format!("{asked} is more than {PARTS_MAX}");
@@ -62,6 +64,14 @@ pub fn count(directory: &Path, name: &str, asked: u32) -> Result<usize, PartsErr
         write_count(directory, name, count).map_err(io("writing"))?;
         return Ok(count);
     };
+    let right = right_count(directory, name, Some(known)).map_err(io("reading"))?;
+    if right != known {
+        let reason = format!(
+            "it says {known}, but the data is in {right} parts: `egret repair` writes the right number"
+        );
+        let contradicted = std::io::Error::new(ErrorKind::InvalidData, reason);
+        return Err(io("reading")(contradicted));
+    }
     if asked != 0 && asked as usize != known {
         return Err(PartsError::Invalid(format!(
             "it is {asked}, but {} was made with {known}: leave it at 0, or use another data directory",
@@ -99,19 +109,31 @@ pub fn write_count(directory: &Path, name: &str, count: usize) -> io::Result<()>
     )
 }
 
-/// The number of parts as the directory itself shows it: by the directories of parts, and the parts that are known to
-/// have been there.
+/// The number of parts, where the file `name` may not say it or say it wrongly: the one that an earlier start noted under
+/// that name in the list of known parts. Where none did, what is `stored` in the file, but no less than what the
+/// directories of parts show, and the parts that are known to have been there.
 ///
 /// # Errors
 /// What the system says.
-pub fn shown_count(directory: &Path) -> io::Result<usize> {
+pub fn right_count(directory: &Path, name: &str, stored: Option<usize>) -> io::Result<usize> {
     let known = KnownParts::read(directory)?;
+    let noted = known
+        .number(name)
+        .and_then(|noted| usize::try_from(noted).ok());
+    if let Some(noted) = noted.filter(|noted| (1..=PARTS_MAX as usize).contains(noted)) {
+        return Ok(noted);
+    }
     let is_there = |name: &str| directory.join(name).is_dir() || known.number(name).is_some();
     let numbers = 0..PARTS_MAX as usize;
     let last = numbers
         .rev()
         .find(|number| is_there(&format!("{number:03}")));
-    Ok(last.map_or(0, |last| last + 1))
+    Ok(last.map_or(0, |last| last + 1).max(stored.unwrap_or(0)))
+}
+
+/// The name in the list of known parts by which it is noted that the log of a part has an end mark.
+pub fn name_of_mark(part: &str) -> String {
+    format!("{part}/end")
 }
 
 fn suitable() -> usize {
@@ -149,6 +171,27 @@ mod tests {
             said(directory, 0),
             "reading DIRECTORY/shards: it does not hold a number of parts"
         );
+    }
+
+    #[test]
+    fn a_number_that_contradicts_what_is_known_is_refused() {
+        let place = tempfile::tempdir().expect("a directory");
+        let directory = place.path();
+        assert_eq!(said(directory, 2), "2");
+        std::fs::create_dir(directory.join("001")).expect("it is made");
+        let fewer = "reading DIRECTORY/shards: it says 1, but the data is in 2 parts: `egret repair` writes the right number";
+        write_count(directory, "shards", 1).expect("it is written");
+        assert_eq!(said(directory, 0), fewer);
+        assert_eq!(said(directory, 2), fewer);
+        let known = KnownParts::read(directory).expect("it is read");
+        let noted = known.change(|parts| {
+            parts.insert("shards".to_owned(), 2);
+        });
+        noted.expect("it is written");
+        write_count(directory, "shards", 4).expect("it is written");
+        assert_eq!(said(directory, 0), fewer.replace("says 1", "says 4"));
+        write_count(directory, "shards", 2).expect("it is written");
+        assert_eq!(said(directory, 0), "2");
     }
 
     #[test]

@@ -24,5 +24,6 @@ pub use config::BranchesConfig;
 pub use core::attempts::{Attempts, SessionFailure};
 pub use error::BranchesError;
 pub use store::prepare::ROLE;
+pub use store::registry::TABLES;
 pub use store::volume::{Mounted, PASSWORD_FILE, open as open_volume};
 pub use worker::VolumeService;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use egret_base::lifecycle::{FailedPart, Failures, Stack};
+use egret_base::parts::KNOWN_PARTS;
 use egret_base::{Clock, Entropy, SystemEntropy};
 use egret_branches::Branches;
 use egret_postgres::{EmbeddedServer, PostgresConfig};
@@ -80,7 +81,7 @@ impl Egret {
         let home = Home::open(configuration.data_dir()?)?;
         let clock = Arc::new(clock::open(&home.clock(), &configuration.section()?));
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-        home.note_missing_state()?;
+        home.note_missing_state();
         home.mend_state(clock.now())?;
         let postgres: PostgresConfig = configuration.section()?;
         let parts = parts::Parts::new(configuration, clock, entropy)?;
@@ -88,7 +89,7 @@ impl Egret {
             Some(_) => parts::Doors::Server,
             None => parts::Doors::ServerAndProxy,
         })?;
-        let mut stack = empty_stack(&home)?;
+        let mut stack = empty_stack(&home);
         stack.push_eager(Arc::new(parts.clock_service()));
         let queues = parts.queues(&home, configuration.section()?);
         queues.check_settings()?;
@@ -320,12 +321,15 @@ pub(crate) async fn start(
 }
 
 /// A stack without services, in which engines whose files are gone have failed already.
-fn empty_stack(home: &Home) -> anyhow::Result<Stack> {
+fn empty_stack(home: &Home) -> Stack {
     let stack = Stack::noting(Failures::of_files_in(home.data_dir()));
-    for (part, reason) in home.missing_engines()? {
+    if let Some(reason) = home.unreadable_list() {
+        stack.failures().note(KNOWN_PARTS, reason);
+    }
+    for (part, reason) in home.missing_engines() {
         stack.failures().note(part, reason);
     }
-    Ok(stack)
+    stack
 }
 
 /// Keeps for the next start what there is now, and logs what could not start.

@@ -57,6 +57,8 @@ pub struct LogConfig {
     /// Every record below is known from elsewhere to have been durable: a log that ends before it is refused.
     /// Default: 0.
     pub durable_below: Seq,
+    /// Refuses a log without an end mark, where it is known from elsewhere that it had one. Default: false.
+    pub mark_must_exist: bool,
     /// Who makes spare segments. Default: a thread.
     pub housekeeping: Housekeeping,
 }
@@ -76,6 +78,7 @@ impl Default for LogConfig {
             open_segments_max: 32,
             must_exist: false,
             durable_below: Seq(0),
+            mark_must_exist: false,
             housekeeping: Housekeeping::Thread,
         }
     }

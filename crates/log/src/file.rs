@@ -104,6 +104,11 @@ impl<D: Disk> FileLog<D> {
         }
     }
 
+    /// Whether it has an end mark: one that was opened on a full disk may have none until it is opened again.
+    pub fn has_end_mark(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// Makes everything durable, and the mark that says so: what is bad below it afterwards is damage and no
     /// interrupted write. Dropping the log does the same.
     ///

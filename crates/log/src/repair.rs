@@ -39,22 +39,22 @@ pub struct CountFile<'a> {
 }
 
 impl CountFile<'_> {
-    /// What is wrong with the file, if anything is and the directory shows how many parts there are.
+    /// What is wrong with the file, if anything is and it is known otherwise how many parts there are.
     ///
     /// # Errors
     /// [`LogError::Io`].
     pub fn examine(&self) -> Result<Option<Finding>, LogError> {
-        let problem = match parts::stored_count(self.directory, self.name) {
-            Ok(Some(_)) => return Ok(None),
-            Ok(None) => "it is missing".to_owned(),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => error.to_string(),
+        let (stored, problem) = match parts::stored_count(self.directory, self.name) {
+            Ok(Some(stored)) => (stored, format!("it says {stored}, which is wrong")),
+            Ok(None) => (0, "it is missing".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => (0, error.to_string()),
             Err(error) => return Err(failed("read", &self.path())(error)),
         };
         let count = self.count()?;
-        Ok((count > 0).then(|| Finding {
+        Ok((count != stored).then(|| Finding {
             part: format!("{}/{}", self.engine, self.name),
             problem: format!("{}: {problem}", self.path().display()),
-            action: format!("write that there are {count}, as the directories of parts show"),
+            action: format!("write that there are {count}, as what is known of the parts shows"),
             loss: "nothing".to_owned(),
         }))
     }
@@ -72,15 +72,14 @@ impl CountFile<'_> {
         Ok(Some(finding))
     }
 
-    /// The number of parts: what the file says, else what the directory shows.
+    /// The number of parts: what is known of it, whatever the file says.
     ///
     /// # Errors
     /// [`LogError::Io`].
     pub fn count(&self) -> Result<usize, LogError> {
-        match parts::stored_count(self.directory, self.name) {
-            Ok(Some(count)) => Ok(count),
-            _ => parts::shown_count(self.directory).map_err(failed("read", self.directory)),
-        }
+        let stored = parts::stored_count(self.directory, self.name);
+        let right = parts::right_count(self.directory, self.name, stored.ok().flatten());
+        right.map_err(failed("read", self.directory))
     }
 
     fn path(&self) -> PathBuf {
@@ -149,18 +148,30 @@ enum Damage {
     Unreadable(String),
     /// Its directory is not there.
     Missing(PathBuf),
+    /// Its directory is that of another part.
+    Misplaced {
+        /// The directory.
+        path: PathBuf,
+        /// The part that it says it is.
+        stated: String,
+    },
     /// It has a snapshot, but no log.
     LogMissing(PathBuf),
     /// Its log cannot be opened.
     Log(Cut),
+    /// The end mark of its log, which it had.
+    MarkMissing(PathBuf),
 }
 
 impl Damage {
     fn problem(&self) -> String {
         match self {
             Self::Unreadable(problem) => problem.clone(),
-            Self::Missing(path) | Self::LogMissing(path) => {
+            Self::Missing(path) | Self::LogMissing(path) | Self::MarkMissing(path) => {
                 format!("{} is missing", path.display())
+            }
+            Self::Misplaced { path, stated } => {
+                format!("{} is the directory of {stated}", path.display())
             }
             Self::Log(cut) => cut.error.to_string(),
         }
@@ -169,7 +180,10 @@ impl Damage {
     /// The first record that the log must have, where anything can be kept.
     fn kept(&self, replay_from: &Result<Seq, String>) -> Option<Seq> {
         match self {
-            Self::Unreadable(_) | Self::Missing(_) => None,
+            Self::Unreadable(_)
+            | Self::Missing(_)
+            | Self::Misplaced { .. }
+            | Self::MarkMissing(_) => None,
             Self::LogMissing(_) | Self::Log(_) => replay_from.as_ref().ok().copied(),
         }
     }
@@ -222,6 +236,14 @@ impl Part<'_> {
             return Ok(None);
         };
         let finding = self.finding(&damage, &known);
+        let mark = parts::name_of_mark(&self.name);
+        if matches!(damage, Damage::MarkMissing(_)) {
+            let noted = known.change(|known| {
+                known.remove(&mark);
+            });
+            noted.map_err(failed("write the list of parts in", self.directory))?;
+            return Ok(Some(finding));
+        }
         let aside = format!("{}.damaged-{stamp}", self.name);
         let aside = self.directory.join(aside);
         let next = match damage.kept(&self.replay_from) {
@@ -236,6 +258,7 @@ impl Part<'_> {
                 Some(next) => parts.insert(self.name.clone(), next.0),
                 None => parts.remove(&self.name),
             };
+            parts.remove(&mark);
         });
         noted.map_err(failed("write the list of parts in", self.directory))?;
         Ok(Some(finding))
@@ -250,11 +273,21 @@ impl Part<'_> {
         if !path.is_dir() {
             return Ok(self.is_expected(known).then_some(Damage::Missing(path)));
         }
+        let stated = parts::stated_place(&path).map_err(failed("read", &path))?;
+        let place = format!("{}/{}", self.engine, self.name);
+        if let Some(stated) = stated.filter(|stated| *stated != place) {
+            return Ok(Some(Damage::Misplaced { path, stated }));
+        }
         if !log_path.is_dir() {
             return Ok(Some(Damage::LogMissing(log_path)));
         }
         let cut = examine(&open(&log_path)?, &self.config(known), replay_from)?;
-        Ok(cut.map(Damage::Log))
+        if let Some(cut) = cut {
+            return Ok(Some(Damage::Log(cut)));
+        }
+        let mark = log_path.join(END_NAME);
+        let had_mark = known.number(&parts::name_of_mark(&self.name)).is_some();
+        Ok((had_mark && !mark.exists()).then_some(Damage::MarkMissing(mark)))
     }
 
     fn set_aside(&self, aside: &Path) -> Result<(), LogError> {
@@ -346,11 +379,20 @@ impl Part<'_> {
                 };
                 ("begin it empty".to_owned(), loss)
             }
+            Damage::Misplaced { .. } => (
+                "begin it empty".to_owned(),
+                "everything in it, unless its own directory is put back in its place".to_owned(),
+            ),
             Damage::LogMissing(_) => (
                 "begin a new log after the snapshot".to_owned(),
                 "everything since the snapshot".to_owned(),
             ),
             Damage::Log(cut) => (action_of(cut), self.loss_of(cut)),
+            Damage::MarkMissing(_) => (
+                "make a new one at the next start, where the log ends now".to_owned(),
+                "records at its very end, if any are bad: they are taken for an interrupted write"
+                    .to_owned(),
+            ),
         };
         Finding {
             part: format!("{}/{}", self.engine, self.name),

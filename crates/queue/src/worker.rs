@@ -301,7 +301,12 @@ impl Inner {
         for number in 0..count {
             let name = format!("{number:03}");
             let known_end = known.number(&name).or(all_existed.then_some(0)).map(Seq);
-            match self.open_partition(number, count, durability, known_end) {
+            let had_mark = known.number(&parts::name_of_mark(&name)).is_some();
+            let log_config = LogConfig {
+                mark_must_exist: had_mark,
+                ..self.log_config(durability, known_end)
+            };
+            match self.open_partition(number, count, log_config, known_end) {
                 Ok(partition) => opened.partitions.push(partition),
                 Err(error) => {
                     let failure = self.unusable(number, &error);
@@ -318,10 +323,14 @@ impl Inner {
             let partition = partitions.find(|one| one.partition == number)?;
             partition.state.tenant_of(id).map(Into::into)
         })?;
-        let noted = known.change(|parts| {
+        let noted = known.change(|known| {
+            known.insert("partitions".to_owned(), count as u64);
             for partition in &opened.partitions {
                 let name = format!("{:03}", partition.partition);
-                parts.insert(name, partition.log.next().0);
+                if partition.log.has_end_mark() {
+                    known.insert(parts::name_of_mark(&name), 1);
+                }
+                known.insert(name, partition.log.next().0);
             }
         });
         if let Err(error) = noted {
@@ -384,12 +393,11 @@ impl Inner {
         &self,
         number: usize,
         count: usize,
-        durability: Durability,
+        log_config: LogConfig,
         known_end: Option<Seq>,
     ) -> Result<Partition<FileLog>, QueueError> {
         let config = &self.config;
         let directory = self.directory.join(format!("{number:03}"));
-        let log_config = self.log_config(durability, known_end);
         let log_directory = directory.join("log");
         if let Some(end) = known_end.filter(|_| !log_directory.is_dir()) {
             return Err(QueueError::Log(LogError::Absent {
@@ -398,6 +406,8 @@ impl Inner {
             }));
         }
         durable::make_directory(&directory).map_err(io("making", &directory))?;
+        parts::claim_place(&directory, &format!("queue/{number:03}"))
+            .map_err(io("reading", &directory))?;
         let known = snapshot::read(&directory)?;
         let (from, mut state, snapshot_bytes) =
             known.unwrap_or_else(|| (Seq::FIRST, State::default(), 0));

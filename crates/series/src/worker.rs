@@ -242,12 +242,16 @@ impl Inner {
             let end = known.number(&format!("{number:03}"));
             end.or(all_existed.then_some(0)).map(Seq)
         };
+        let had_mark = |number: usize| {
+            let name = parts::name_of_mark(&format!("{number:03}"));
+            known.number(&name).is_some()
+        };
         let opened: Vec<Result<(Shard<FileLog>, Kept), SeriesError>> =
             std::thread::scope(|scope| {
                 let opening: Vec<_> = (0..count)
                     .map(|number| {
-                        let end = end_of(number);
-                        scope.spawn(move || self.open_shard(number, count, end))
+                        let (end, had_mark) = (end_of(number), had_mark(number));
+                        scope.spawn(move || self.open_shard(number, count, end, had_mark))
                     })
                     .collect();
                 let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
@@ -267,10 +271,14 @@ impl Inner {
                 Err(error) => all.shared.push(Arc::new(self.failed_shard(number, &error))),
             }
         }
-        let noted = known.change(|parts| {
+        let noted = known.change(|known| {
+            known.insert("shards".to_owned(), count as u64);
             for shard in &all.started {
                 let name = format!("{:03}", shard.core.shared.number);
-                parts.insert(name, shard.end().0);
+                if shard.log.has_end_mark() {
+                    known.insert(parts::name_of_mark(&name), 1);
+                }
+                known.insert(name, shard.end().0);
             }
         });
         if let Err(error) = noted {
@@ -393,6 +401,7 @@ impl Inner {
         number: usize,
         count: usize,
         known_end: Option<Seq>,
+        had_mark: bool,
     ) -> Result<(Shard<FileLog>, Kept), SeriesError> {
         let config = &self.config;
         let directory: PathBuf = self.directory.join(format!("{number:03}"));
@@ -404,6 +413,8 @@ impl Inner {
             }));
         }
         durable::make_directory(&directory).map_err(io("making", &directory))?;
+        parts::claim_place(&directory, &format!("series/{number:03}"))
+            .map_err(io("reading", &directory))?;
         let checkpoints = Directory::open(&directory).map_err(io("opening", &directory))?;
         let checkpoint = Checkpoint::read(&checkpoints)?;
         let log_config = LogConfig {
@@ -411,6 +422,7 @@ impl Inner {
             segment_bytes: config.segment_size.bytes(),
             must_exist: known_end.is_some() || checkpoint.is_some(),
             durable_below: known_end.unwrap_or_default(),
+            mark_must_exist: had_mark,
             ..LogConfig::default()
         };
         let disk = Directory::open(&log_directory).map_err(io("opening", &log_directory))?;

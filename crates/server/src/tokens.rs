@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use egret_base::{Clock, Coded, Entropy, Kind, Limit, LimitExceeded, Timestamp, durable};
-use egret_state::{Database, StateError};
+use egret_state::{Database, StateError, Tables};
 
 use crate::oidc::JwtRefusal;
 
@@ -154,6 +154,12 @@ pub struct Tokens {
 }
 
 impl Tokens {
+    /// What of `state.db` is this store's.
+    pub const TABLES: Tables = Tables {
+        component: "tokens",
+        migrations: &store::MIGRATIONS,
+    };
+
     /// Opens the store in the `state.db` at `state_path`.
     ///
     /// `engines` are the names before the colon that scopes may have, beside the server's own.
@@ -166,7 +172,11 @@ impl Tokens {
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, TokenError> {
-        let database = Database::open(state_path, "tokens", &store::MIGRATIONS)?;
+        let Tables {
+            component,
+            migrations,
+        } = Self::TABLES;
+        let database = Database::open(state_path, component, migrations)?;
         store::delete_ended(&database, minus(clock.now(), ENDED_KEPT))?;
         let live = store::read_live(&database)?
             .into_iter()

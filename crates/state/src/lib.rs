@@ -6,6 +6,7 @@
 //! Of a damaged file [`repair`] saves what can be read.
 
 pub mod repair;
+mod schema;
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -18,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 pub use rusqlite;
 use rusqlite::ErrorCode;
+pub use schema::{Tables, make_missing_tables, missing_tables};
 
 /// What is added to a file's name for its write-ahead log.
 const LOG: &str = "-wal";
@@ -178,7 +180,7 @@ pub fn seal(path: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
-/// Moves an unreadable `state.db` aside, so that its parts can be rebuilt from what is on disk.
+/// Moves an unreadable `state.db` aside, or what is no file, so that its parts can be rebuilt from what is on disk.
 ///
 /// Returns where it was moved to, or `None` when the file is missing or sound. Call it before
 /// any [`Database::open`] of this process.
@@ -186,12 +188,21 @@ pub fn seal(path: &Path) -> Result<(), StateError> {
 /// # Errors
 /// [`StateError::File`] when it cannot be moved, [`StateError::Sqlite`] when it cannot be examined.
 pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBuf>, StateError> {
-    if !path.exists() || is_sound(path)? {
+    if !path.exists() || (path.is_file() && is_sound(path)?) {
         return Ok(None);
     }
+    set_aside(path, now).map(Some)
+}
+
+/// Moves a `state.db` aside that has not what an earlier start has left in it (see [`missing_tables`]), and returns where
+/// it was moved to.
+///
+/// # Errors
+/// [`StateError::File`].
+pub fn set_aside(path: &Path, now: Timestamp) -> Result<PathBuf, StateError> {
     let aside = path.with_extension(format!("db.corrupt-{}", now.as_micros()));
     repair::move_aside(path, &aside)?;
-    Ok(Some(aside))
+    Ok(aside)
 }
 
 /// Damage is what SQLite calls damage; a full disk or a busy file is not.

@@ -17,10 +17,13 @@ use rusqlite::{Connection, Row, Statement};
 
 pub(crate) use self::files::move_aside;
 use self::files::{keep, proceed, remove_file, remove_logs, restore, sync_directory};
-use crate::{LOG, StateError, create_private, with_suffix};
+use crate::{LOG, StateError, Tables, create_private, missing_tables, with_suffix};
 
 /// The table of [`crate::Database::open`], without which no other one can be used.
-const MIGRATION_TABLE: &str = "migration";
+pub const MIGRATION_TABLE: &str = "migration";
+
+/// What is wrong with a directory, or another thing that is no file, in the place of one.
+const NO_FILE: &str = "it is no file";
 
 /// Lines of `PRAGMA integrity_check` that are shown.
 const PROBLEMS_MAX: usize = 3;
@@ -53,6 +56,9 @@ pub fn examine(path: &Path) -> Result<Option<Damage>, StateError> {
     if !path.exists() {
         return Ok(None);
     }
+    if !path.is_file() {
+        return Ok(Some(no_file()));
+    }
     let scratch = Scratch::make(path)?;
     let copy = scratch.copy_of(path, "copy.db")?;
     let Some(problem) = problem_of(&copy)? else {
@@ -60,6 +66,26 @@ pub fn examine(path: &Path) -> Result<Option<Damage>, StateError> {
     };
     let tables = salvage(&copy, &scratch.file("new.db"))?.unwrap_or_default();
     Ok(Some(Damage { problem, tables }))
+}
+
+fn no_file() -> Damage {
+    Damage {
+        problem: NO_FILE.to_owned(),
+        tables: Vec::new(),
+    }
+}
+
+/// The tables that a sound `state.db` lacks, as [`missing_tables`]; none where there is no such file.
+///
+/// # Errors
+/// [`StateError`] when it cannot be copied or examined.
+pub fn examine_tables(path: &Path, parts: &[Tables]) -> Result<Vec<String>, StateError> {
+    if !path.is_file() {
+        return Ok(Vec::new());
+    }
+    let scratch = Scratch::make(path)?;
+    let copy = scratch.copy_of(path, "copy.db")?;
+    missing_tables(&copy, parts)
 }
 
 /// Puts a file with what can be read of a damaged one in its place. The original is kept beside it, under a name with
@@ -101,12 +127,22 @@ pub fn examine_set_aside(
     path: &Path,
     table: &str,
 ) -> Result<(Damage, u64), StateError> {
+    if !aside.is_file() {
+        return Ok((no_file(), 0));
+    }
     let scratch = Scratch::make(path)?;
     let copy = scratch.copy_of(aside, "copy.db")?;
     let salvaged = scratch.file("new.db");
+    let problem = problem_of(&copy)?;
+    let tables = salvage(&copy, &salvaged)?.unwrap_or_default();
+    let unnamed = if tables.is_empty() {
+        "it is empty, or of another program"
+    } else {
+        "it can be read, but tables may be missing in it"
+    };
     let damage = Damage {
-        problem: problem_of(&copy)?.unwrap_or_else(|| "it can be read again".to_owned()),
-        tables: salvage(&copy, &salvaged)?.unwrap_or_default(),
+        problem: problem.unwrap_or_else(|| unnamed.to_owned()),
+        tables,
     };
     if damage.tables.is_empty() || !path.exists() {
         return Ok((damage, 0));
@@ -122,7 +158,7 @@ pub fn examine_set_aside(
 /// # Errors
 /// [`StateError`].
 pub fn put_back(aside: &Path, path: &Path, table: &str, stamp: &str) -> Result<(), StateError> {
-    if !path.exists() {
+    if !path.exists() || !aside.is_file() {
         return restore(aside, path, stamp, &proceed);
     }
     let scratch = Scratch::make(path)?;
@@ -196,13 +232,13 @@ fn salvage(from: &Path, to: &Path) -> Result<Option<Vec<SalvagedTable>>, StateEr
 }
 
 /// A table, or an index or other thing on one.
-struct Definition {
-    name: String,
-    sql: String,
-    is_table: bool,
+pub(crate) struct Definition {
+    pub(crate) name: String,
+    pub(crate) sql: String,
+    pub(crate) is_table: bool,
 }
 
-fn read_definitions(connection: &Connection) -> rusqlite::Result<Vec<Definition>> {
+pub(crate) fn read_definitions(connection: &Connection) -> rusqlite::Result<Vec<Definition>> {
     let mut statement = connection.prepare(
         "SELECT name, sql, type = 'table' FROM sqlite_master
           WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid",

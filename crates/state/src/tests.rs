@@ -98,3 +98,42 @@ fn a_sealed_file_is_whole_without_its_log() {
     fs::copy(&path, &copy).unwrap();
     assert_eq!(count_things(&Database::relaxed(&copy).unwrap()), 2);
 }
+
+#[test]
+fn tables_that_are_missing_are_named_and_made_anew() {
+    const PARTS: [Tables; 1] = [Tables {
+        component: "things",
+        migrations: &[FIRST, SECOND],
+    }];
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    // Also of a file that an earlier version wrote.
+    for migrations in [&PARTS[0].migrations[..1], PARTS[0].migrations] {
+        drop(Database::open(&path, "things", migrations).unwrap());
+        assert_eq!(missing_tables(&path, &PARTS).unwrap(), [""; 0]);
+    }
+    let database = Database::relaxed(&path).unwrap();
+    database.lock().execute_batch("DROP TABLE thing").unwrap();
+    drop(database);
+    assert_eq!(missing_tables(&path, &PARTS).unwrap(), ["thing"]);
+    make_missing_tables(&path, &PARTS).unwrap();
+    assert_eq!(missing_tables(&path, &PARTS).unwrap(), [""; 0]);
+    let database = Database::open(&path, "things", PARTS[0].migrations).unwrap();
+    assert_eq!(count_things(&database), 0);
+    drop(database);
+    let other = directory.path().join("other.db");
+    fs::write(&other, "").unwrap();
+    assert_eq!(missing_tables(&other, &PARTS).unwrap(), ["migration"]);
+}
+
+#[test]
+fn what_is_no_file_is_set_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    fs::create_dir(&path).unwrap();
+    let now = Timestamp::from_micros(5);
+    let aside = set_aside_if_corrupt(&path, now).unwrap().unwrap();
+    assert!(aside.is_dir() && !path.exists());
+    repair::put_back(&aside, &path, "token", "stamp").unwrap();
+    assert!(directory.path().join("state.db.damaged-stamp").is_dir());
+}

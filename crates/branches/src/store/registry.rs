@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use egret_state::rusqlite::{self, params};
-use egret_state::{Database, Migration, StateError};
+use egret_state::{Database, Migration, StateError, Tables};
 
 use crate::model::{
     Branch, BranchId, BranchName, BranchState, Change, RolePassword, Template, TemplateId,
@@ -52,6 +52,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("sql/registry_room.sql"),
     },
 ];
+
+/// What of `state.db` is this engine's.
+pub const TABLES: Tables = Tables {
+    component: "branches",
+    migrations: MIGRATIONS,
+};
 
 /// The tables of this engine in `state.db`.
 pub struct Registry {
@@ -119,7 +125,7 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn open(path: &Path) -> Answer<Self> {
-        let flushed = Database::open(path, "branches", MIGRATIONS)?;
+        let flushed = Database::open(path, TABLES.component, TABLES.migrations)?;
         let mut known = Known::default();
         for branch in rows::branches(&flushed.lock())? {
             known.put(branch);

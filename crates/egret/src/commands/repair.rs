@@ -1,5 +1,6 @@
 //! `egret repair`: what of the data is damaged or missing, and mending it. The server must not run.
 
+mod lists;
 mod state;
 
 use std::path::PathBuf;
@@ -64,9 +65,19 @@ fn not_damaged(part: &str, findings: &[Finding]) -> Failure {
 }
 
 fn examine(home: &Home) -> Result<Vec<Finding>, Failure> {
-    let mut findings = egret_queue::repair::examine(&queue(home)).map_err(failure)?;
-    findings.extend(egret_series::repair::examine(&series(home)).map_err(failure)?);
-    for (engine, problem) in home.missing_engines()? {
+    let mut findings = lists::examine(home);
+    let is_readable = |engine: &str| {
+        let list = lists::part_in(engine);
+        !findings.iter().any(|finding| finding.part == list)
+    };
+    let (of_queue, of_series) = (is_readable("queue"), is_readable("series"));
+    if of_queue {
+        findings.extend(egret_queue::repair::examine(&queue(home)).map_err(failure)?);
+    }
+    if of_series {
+        findings.extend(egret_series::repair::examine(&series(home)).map_err(failure)?);
+    }
+    for (engine, problem) in home.missing_engines() {
         // An engine of which parts are there is not begun anew.
         if !findings
             .iter()
@@ -78,15 +89,16 @@ fn examine(home: &Home) -> Result<Vec<Finding>, Failure> {
     let source = home.data_dir().join("volume").join("source");
     // An image that is not mounted shows nothing of what is in it.
     if !home.data_dir().join("volume.img").exists() {
-        let missing = home.missing_database(&source)?;
+        let missing = home.missing_database(&source);
         findings.extend(missing.map(|problem| begin_anew("postgres", problem)));
     }
-    findings.extend(state::examine(&home.state_db())?);
+    findings.extend(state::examine(home)?);
     Ok(findings)
 }
 
 fn mend(home: &Home, part: &str, stamp: &str) -> Result<(), Failure> {
     match part.split_once('/') {
+        _ if lists::is_part(part) => lists::mend(home, part, stamp)?,
         Some(("queue", name)) => {
             egret_queue::repair::repair(&queue(home), name, stamp).map_err(failure)?;
         }

@@ -14,6 +14,8 @@ use egret_base::{Condition, Timestamp};
 use egret_linux::trust;
 use egret_postgres::embedded::Layout;
 use egret_postgres::postmaster::check_socket_path;
+use egret_server::Tokens;
+use egret_state::Tables;
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
@@ -97,14 +99,10 @@ impl Home {
 
     /// The engines whose directory was there at an earlier start and is gone, with what to say of each: begun anew
     /// it would look as if nothing had ever been in it.
-    ///
-    /// # Errors
-    /// When the list of what there was cannot be read.
-    pub fn missing_engines(&self) -> anyhow::Result<Vec<(&'static str, String)>> {
-        let known = self.known_parts()?;
+    pub fn missing_engines(&self) -> Vec<(&'static str, String)> {
         let missing = ENGINE_PARTS.into_iter().filter_map(|(part, file)| {
             let path = self.data_dir.join(file);
-            let is_missing = known.number(part).is_some() && !path.exists();
+            let is_missing = self.was_there(part) && !path.exists();
             is_missing.then(|| {
                 let reason = format!(
                     "{} is missing, although there was one at an earlier start: mount or restore it; `egret repair` shows what can be saved",
@@ -113,33 +111,52 @@ impl Home {
                 (part, reason)
             })
         });
-        Ok(missing.collect())
+        missing.collect()
+    }
+
+    /// Whether an embedded server was made at an earlier start, wherever its files are now.
+    pub fn had_database(&self) -> bool {
+        let is_there = |name: &str| self.data_dir.join(name).exists();
+        is_there(egret_branches::PASSWORD_FILE)
+            || is_there("volume.img")
+            || self.was_there(POSTGRES_PART)
     }
 
     /// What to say when the files of the embedded server were there at an earlier start and are gone.
-    ///
-    /// # Errors
-    /// When the list of what there was cannot be read.
-    pub fn missing_database(&self, source: &Path) -> anyhow::Result<Option<String>> {
-        let was_there = self.known_parts()?.number(POSTGRES_PART).is_some();
-        Ok((was_there && !source.join("PG_VERSION").exists()).then(|| {
+    pub fn missing_database(&self, source: &Path) -> Option<String> {
+        let was_there = self.was_there(POSTGRES_PART);
+        (was_there && !source.join("PG_VERSION").exists()).then(|| {
             format!(
                 "{} holds no database, although there was one at an earlier start: mount or restore it; `egret repair` shows what can be done",
                 source.display()
             )
-        }))
+        })
     }
 
     /// Says that `state.db` is gone, where there was one at an earlier start.
-    ///
-    /// # Errors
-    /// When the list of what there was cannot be read.
-    pub fn note_missing_state(&self) -> anyhow::Result<()> {
-        if self.known_parts()?.number(STATE_PART).is_some() && !self.state_db().exists() {
+    pub fn note_missing_state(&self) {
+        if self.was_there(STATE_PART) && !self.state_db().exists() {
             let reason = "state.db is missing, although there was one at an earlier start";
             self.state_lost.fail(reason, STATE_LOST);
         }
-        Ok(())
+    }
+
+    /// What `state.db` holds, by the parts that keep something in it.
+    pub fn state_tables() -> [Tables; 2] {
+        [Tokens::TABLES, egret_branches::TABLES]
+    }
+
+    /// Whether there was a `state.db` at an earlier start.
+    pub fn had_state(&self) -> bool {
+        self.was_there(STATE_PART)
+    }
+
+    /// Why the list of what there was at an earlier start cannot be read, where that is so. Nothing is missed then.
+    pub fn unreadable_list(&self) -> Option<String> {
+        let error = self.known_parts().err()?;
+        Some(format!(
+            "{error:#}: what is missing would not be noticed; `egret repair` mends it"
+        ))
     }
 
     /// Lets the next start begin a part anew.
@@ -190,23 +207,37 @@ impl Home {
         }
     }
 
+    fn was_there(&self, part: &str) -> bool {
+        self.known_parts()
+            .is_ok_and(|known| known.number(part).is_some())
+    }
+
     fn known_parts(&self) -> anyhow::Result<KnownParts> {
         KnownParts::read(&self.data_dir).context("read the list of what is in the data directory")
     }
 
-    /// Moves an unreadable `state.db` aside; its parts are rebuilt. While one that was set aside is there, at this start
-    /// or at an earlier one, what it held is lost, and that is said.
+    /// Moves a `state.db` aside that is unreadable, or lacks tables that it had at an earlier start; its parts are
+    /// rebuilt. While one that was set aside is there, at this start or at an earlier one, what it held is lost, and
+    /// that is said.
     ///
     /// # Errors
-    /// When it cannot be moved.
+    /// When it cannot be examined or moved.
     pub fn mend_state(&self, now: Timestamp) -> anyhow::Result<()> {
-        egret_state::set_aside_if_corrupt(&self.state_db(), now)?;
+        let path = self.state_db();
+        let aside = egret_state::set_aside_if_corrupt(&path, now)?;
+        if aside.is_none() && self.had_state() && path.exists() {
+            let missing = egret_state::missing_tables(&path, &Self::state_tables())?;
+            if !missing.is_empty() {
+                tracing::warn!(?missing, "state.db lacks tables that it had");
+                egret_state::set_aside(&path, now)?;
+            }
+        }
         let aside = egret_state::repair::files_set_aside(&self.state_db())?;
         let names = aside.iter().filter_map(|path| path.file_name());
         let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
         if !names.is_empty() {
             let reason = format!(
-                "state.db was unreadable and is set aside as {}: `egret repair` shows what of it can be put back, while Egret is stopped",
+                "state.db was unreadable, or lacked what it had held, and is set aside as {}: `egret repair` shows what of it can be put back, while Egret is stopped",
                 names.join(", ")
             );
             self.state_lost.fail(reason, STATE_LOST);

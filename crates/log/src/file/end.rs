@@ -83,6 +83,16 @@ pub(super) fn read<D: Disk>(
     }
 }
 
+/// The error of a log that had a mark and has none.
+pub(super) fn missing(place: &str) -> LogError {
+    LogError::Corrupt {
+        file: format!("{place}/{END_NAME}"),
+        offset: 0,
+        seq: Seq::FIRST,
+        what: "the end mark, which the log had, is missing",
+    }
+}
+
 /// Opens the file for writing, which is made if there is none. A full disk leaves the log without a mark
 /// until it is opened again.
 ///

@@ -63,6 +63,9 @@ impl<D: Disk> FileLog<D> {
         if recovered.segments.is_empty() && must_exist {
             return Err(absent(&place, replay_from.max(durable_below)));
         }
+        if config.mark_must_exist && marked.is_none() {
+            return Err(end::missing(&place));
+        }
         make_durable(&disk, &place, &recovered)?;
         let keeper = Keeper::open(disk.clone(), Arc::clone(&place), &config, &names)?;
         let keeper = Arc::new(keeper);

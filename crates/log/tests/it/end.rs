@@ -151,6 +151,24 @@ fn a_log_of_a_version_without_a_mark_gets_one() {
 }
 
 #[test]
+fn a_log_that_had_a_mark_must_have_it() {
+    let must_have = || LogConfig {
+        mark_must_exist: true,
+        ..small(Durability::Fsync)
+    };
+    let (disk, log) = written();
+    assert!(log.has_end_mark());
+    drop(log);
+    disk.kill();
+    assert_eq!(code(open(&disk, must_have())), "opened");
+    disk.kill();
+    disk.remove("end").expect("there is one");
+    assert_eq!(code(open(&disk, must_have())), "log_corrupt");
+    disk.kill();
+    assert!(disk.content("end").is_none(), "none is made in silence");
+}
+
+#[test]
 fn one_slot_of_the_mark_is_enough() {
     let (disk, log) = written();
     drop(log);

@@ -17,6 +17,11 @@ pub(super) fn restore(
     stamp: &str,
     before: Before<'_>,
 ) -> Result<(), StateError> {
+    if !damaged.is_file() {
+        let kept = with_suffix(path, &format!(".damaged-{stamp}"));
+        fs::rename(damaged, &kept).map_err(failed(&kept))?;
+        return sync_directory(path);
+    }
     let scratch = Scratch::make(path)?;
     let copy = scratch.copy_of(damaged, "copy.db")?;
     let salvaged = scratch.file("new.db");
@@ -110,6 +115,9 @@ pub(super) fn keep(damaged: &Path, path: &Path, stamp: &str) -> Result<(), State
 /// Moves a file, and what SQLite keeps beside it, to the name `aside`. Stopped at any moment, the file and its log are
 /// together under one of the names at least.
 pub(crate) fn move_aside(path: &Path, aside: &Path) -> Result<(), StateError> {
+    if !path.is_file() {
+        fs::rename(path, aside).map_err(failed(aside))?;
+    }
     for suffix in SUFFIXES {
         let (from, to) = (with_suffix(path, suffix), with_suffix(aside, suffix));
         if from.exists() && fs::hard_link(&from, &to).is_err() {

@@ -5,9 +5,10 @@ use std::path::Path;
 use egret_base::Coded;
 use egret_log::repair::Finding;
 use egret_state::StateError;
-use egret_state::repair::{self, Damage};
+use egret_state::repair::{self, Damage, MIGRATION_TABLE};
 
 use crate::failure::Failure;
+use crate::serve::Home;
 
 /// The file, and the beginning of the names of those that were set aside.
 const PART: &str = "state.db";
@@ -21,9 +22,14 @@ pub(super) fn is_part(part: &str) -> bool {
 }
 
 /// What is damaged.
-pub(super) fn examine(path: &Path) -> Result<Vec<Finding>, Failure> {
+pub(super) fn examine(home: &Home) -> Result<Vec<Finding>, Failure> {
+    let path = &home.state_db();
     let damage = repair::examine(path).map_err(failure)?;
     let mut findings: Vec<Finding> = damage.iter().map(damaged).collect();
+    if findings.is_empty() && home.had_state() {
+        let missing = repair::examine_tables(path, &Home::state_tables()).map_err(failure)?;
+        findings.extend(lacking(&missing));
+    }
     // What is put back needs a sound file.
     if findings.is_empty() {
         for aside in repair::files_set_aside(path).map_err(failure)? {
@@ -36,13 +42,45 @@ pub(super) fn examine(path: &Path) -> Result<Vec<Finding>, Failure> {
 /// Mends one of them.
 pub(super) fn mend(path: &Path, part: &str, stamp: &str) -> Result<(), Failure> {
     if part == PART {
-        return repair::repair(path, stamp).map_err(failure);
+        repair::repair(path, stamp).map_err(failure)?;
+        return complete(path);
     }
     let aside = path.with_file_name(part);
     // Files of one repair must not have one name.
     let number = part.rsplit('-').next().unwrap_or_default();
     let stamp = format!("{stamp}-{number}");
-    repair::put_back(&aside, path, TOKEN_TABLE, &stamp).map_err(failure)
+    repair::put_back(&aside, path, TOKEN_TABLE, &stamp).map_err(failure)?;
+    complete(path)
+}
+
+/// Makes tables anew that a file lacks which was made of another one.
+fn complete(path: &Path) -> Result<(), Failure> {
+    if !path.exists() {
+        return Ok(());
+    }
+    egret_state::make_missing_tables(path, &Home::state_tables()).map_err(failure)
+}
+
+/// Of tables that are missing, which were there at an earlier start.
+fn lacking(missing: &[String]) -> Option<Finding> {
+    if missing.is_empty() {
+        return None;
+    }
+    if missing == [MIGRATION_TABLE] {
+        return Some(damaged(&Damage {
+            problem:
+                "it is empty, or of another program, although it was Egret's at an earlier start"
+                    .to_owned(),
+            tables: Vec::new(),
+        }));
+    }
+    let names = missing.join(", ");
+    Some(Finding {
+        part: PART.to_owned(),
+        problem: format!("tables are missing that it had: {names}"),
+        action: "make the missing tables anew, empty".to_owned(),
+        loss: format!("what was in {names}"),
+    })
 }
 
 fn damaged(damage: &Damage) -> Finding {

@@ -76,7 +76,7 @@ impl Parts {
         let told = format!("embedded, 127.0.0.1:{}", postgres.port);
         stack.push(Arc::new(VolumeService::new(home.data_dir())));
         let branches = configuration.section()?;
-        let is_first = !home.data_dir().join("volume").exists();
+        let is_first = !home.data_dir().join("volume").exists() && !home.had_database();
         if is_first {
             // Before anything is made; later the port may be held by the server to take over.
             check_port(postgres.port)?;
@@ -96,7 +96,7 @@ impl Parts {
                 return Ok((Underneath::Unmounted(server), told));
             }
         };
-        if let Some(reason) = home.missing_database(&mounted.source())? {
+        if let Some(reason) = home.missing_database(&mounted.source()) {
             stack.failures().note("postgres", reason);
         }
         let embedded = self.embedded(home, postgres, branches, mounted);

@@ -209,3 +209,101 @@ async fn after_a_clean_stop_a_copy_of_the_registry_is_whole_without_its_log() {
     assert_eq!(branches["items"][0]["name"], "pr-42", "{branches}");
     server.stop(Signal::TERM);
 }
+
+/// Removes what a run may have left beside the file.
+fn remove_logs(state: &Path) {
+    for suffix in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(state.with_file_name(format!("state.db{suffix}")));
+    }
+}
+
+/// Starts with what is in the place of `state.db`: nothing of it is taken for Egret's, and that is said.
+fn assert_is_set_aside(place: &Place, tokens: &[String]) {
+    let server = place.start(&["serve"]);
+    assert_eq!(accepted(place, tokens), 0);
+    assert_eq!(branches(place), "pr-42");
+    let reason = conditions(place)[0]["reason"].to_string();
+    assert!(
+        reason.contains("set aside as state.db.corrupt-"),
+        "{reason}"
+    );
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn a_state_db_without_what_it_had_is_set_aside_and_said() {
+    let place = place("state-emptied");
+    let tokens = stopped_with_tokens(&place).await;
+    let state = place.data_dir().join("state.db");
+    let original = std::fs::read(&state).unwrap();
+    let of_another_program = place.directory.join("other.db");
+    drop(egret_state::Database::open(&of_another_program, "other", &[]).unwrap());
+    let without_tokens = place.directory.join("without.db");
+    std::fs::write(&without_tokens, &original).unwrap();
+    let database = egret_state::Database::relaxed(&without_tokens).unwrap();
+    database.lock().execute_batch("DROP TABLE token").unwrap();
+    database.checkpoint().unwrap();
+    drop(database);
+    for replacement in [
+        Vec::new(),
+        std::fs::read(&of_another_program).unwrap(),
+        std::fs::read(&without_tokens).unwrap(),
+    ] {
+        remove_logs(&state);
+        std::fs::write(&state, &replacement).unwrap();
+        let found = place.json(&["repair"]);
+        assert!(found.to_string().contains("\"state.db\""), "{found}");
+        assert_is_set_aside(&place, &tokens);
+    }
+    remove_logs(&state);
+    std::fs::remove_file(&state).unwrap();
+    std::fs::create_dir(&state).unwrap();
+    assert_is_set_aside(&place, &tokens);
+    place.json(&["repair", "--yes"]);
+    assert_eq!(place.json(&["repair"])["items"], json!([]));
+    let server = place.start(&["serve"]);
+    assert_eq!(conditions(&place), Vec::<Value>::new());
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn a_table_that_is_missing_is_made_anew_by_a_repair() {
+    let place = place("state-table");
+    let tokens = stopped_with_tokens(&place).await;
+    let state = place.data_dir().join("state.db");
+    let database = egret_state::Database::relaxed(&state).unwrap();
+    let dropped = database.lock().execute_batch("DROP TABLE role_password");
+    dropped.unwrap();
+    database.checkpoint().unwrap();
+    drop(database);
+    let found = place.json(&["repair", "state.db", "--yes"]);
+    assert_eq!(
+        found["items"][0]["loss"], "what was in role_password",
+        "{found}"
+    );
+    assert_eq!(place.json(&["repair"])["items"], json!([]));
+    let server = place.start(&["serve"]);
+    assert_eq!(accepted(&place, &tokens), TOKENS);
+    assert_eq!(branches(&place), "pr-42");
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn a_list_of_parts_that_cannot_be_read_fails_alone() {
+    let place = place("state-list");
+    let tokens = stopped_with_tokens(&place).await;
+    let list = place.data_dir().join("known-parts");
+    std::fs::remove_file(&list).unwrap();
+    std::fs::create_dir(&list).unwrap();
+    let server = place.start_partly(&["serve"]);
+    assert_eq!(accepted(&place, &tokens), TOKENS);
+    assert_eq!(branches(&place), "pr-42");
+    let status = place.json(&["status"]);
+    assert_eq!(status["failed"][0]["part"], "known-parts", "{status}");
+    server.stop(Signal::TERM);
+    let found = place.json(&["repair", "--yes"]);
+    assert_eq!(found["items"][0]["part"], "known-parts", "{found}");
+    let server = place.start(&["serve"]);
+    assert!(list.is_file());
+    server.stop(Signal::TERM);
+}

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use crate::place::{Place, text};
 
-const PARTITIONS: usize = 2;
+pub(super) const PARTITIONS: usize = 2;
 /// So many that every partition has some.
-const TASKS: usize = 40;
+pub(super) const TASKS: usize = 40;
 
-fn place(purpose: &str) -> Place {
+pub(super) fn place(purpose: &str) -> Place {
     let mut place = Place::new(purpose);
     place.variables = vec![
         ("EGRET_QUEUE_PARTITIONS", PARTITIONS.to_string()),
@@ -62,7 +62,7 @@ async fn fill(place: &Place) -> Vec<String> {
 }
 
 /// How many of the tasks can be read, and how many are refused as unavailable.
-async fn count(place: &Place, ids: &[String]) -> (usize, usize) {
+pub(super) async fn count(place: &Place, ids: &[String]) -> (usize, usize) {
     let (mut there, mut refused) = (0, 0);
     for id in ids {
         let path = format!("/v1/tasks/{id}");
@@ -76,7 +76,7 @@ async fn count(place: &Place, ids: &[String]) -> (usize, usize) {
 }
 
 /// The parts that `/readyz` says have failed.
-async fn failed(place: &Place) -> Vec<String> {
+pub(super) async fn failed(place: &Place) -> Vec<String> {
     let (status, answer) = ask(place, Method::GET, "/readyz", Value::Null).await;
     let items = answer["failed"].as_array().unwrap();
     let failed: Vec<String> = items
@@ -105,7 +105,7 @@ fn flip_last_byte(path: &Path) {
     std::fs::write(path, content).unwrap();
 }
 
-async fn stopped_with_tasks(place: &Place) -> Vec<String> {
+pub(super) async fn stopped_with_tasks(place: &Place) -> Vec<String> {
     let server = place.start(&["serve"]);
     let ids = fill(place).await;
     assert_eq!(failed(place).await, Vec::<String>::new());
