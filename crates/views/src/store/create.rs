@@ -5,6 +5,7 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 use super::build::{Built, build};
 use super::captures::{self, BRIEFLY};
 use super::describe::{Column, Described, Names, SourceTable};
+use super::identity;
 use super::immediate;
 use super::load::{check_functions, check_whole, planned};
 use super::readable::describe_readable;
@@ -192,6 +193,7 @@ pub async fn capture(
     if of.is_some() {
         immediate::install(transaction, record, built, &all).await?;
     }
+    identity::identify(transaction).await?;
     for read in &all {
         if let Read::Table { oid, captured } = read {
             watch(transaction, captured, *oid).await?;
