@@ -4,6 +4,7 @@ use egret_base::Coded;
 use egret_postgres::PostgresError;
 use egret_postgres::installation::{inventory, uninstall};
 use egret_postgres::migrate::{Migration, migrate, remove};
+use egret_postgres::pool;
 use egret_postgres::test_support::TestDatabase;
 
 const FIRST: Migration = Migration {
@@ -92,6 +93,27 @@ async fn uninstall_leaves_nothing() {
     assert_eq!(catalogue_size(&client).await, before);
     assert_eq!(inventory(&client).await.unwrap(), None);
     assert_eq!(uninstall(&mut client, false).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_quotes_all_names_has_no_objects_of_users() {
+    let database = TestDatabase::create(18).await;
+    let user = database.connect().await;
+    let quotes = format!(
+        "ALTER DATABASE {} SET quote_all_identifiers = on",
+        database.name
+    );
+    user.batch_execute(&quotes).await.unwrap();
+    let mut client = pool::connect(&database.connection()).await.unwrap();
+    migrate(&mut client, "test", &[FIRST]).await.unwrap();
+    let found = inventory(&client).await.unwrap().unwrap();
+    assert!(found.obstacles.is_empty(), "{found:?}");
+    assert!(
+        found.objects.contains(&"table egret.collection".to_owned()),
+        "{found:?}"
+    );
+    uninstall(&mut client, false).await.unwrap();
+    assert_eq!(inventory(&client).await.unwrap(), None);
 }
 
 /// Sessions of tests are taken for Egret's own by their application_name; a user's have another.
