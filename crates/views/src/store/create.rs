@@ -11,6 +11,7 @@ use super::load::{check_functions, check_whole, planned};
 use super::readable::describe_readable;
 use super::refresh::{Read, Refreshable};
 use super::registry::{self, Reads, Record};
+use super::remove::needed;
 use super::requests::Resolved;
 use super::rights;
 use super::segments;
@@ -109,7 +110,7 @@ pub async fn create(
 /// grants and whatever depends on it kept.
 ///
 /// # Errors
-/// What the server says.
+/// [`ViewsError::InUse`] where it cannot, and something depends on it; what the server says.
 pub async fn show(
     transaction: &mut Transaction<'_>,
     record: &Record,
@@ -140,7 +141,9 @@ pub async fn show(
         Ok(()) => Ok(savepoint.commit().await?),
         Err(_) => {
             savepoint.rollback().await?;
-            let create = format!("DROP VIEW {name}; CREATE VIEW {name} AS {shown}");
+            let dropped = transaction.batch_execute(&format!("DROP VIEW {name}"));
+            dropped.await.map_err(|error| needed(record, error))?;
+            let create = format!("CREATE VIEW {name} AS {shown}");
             Ok(transaction.batch_execute(&create).await?)
         }
     }
