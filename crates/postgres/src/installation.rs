@@ -3,6 +3,7 @@
 //! Everything that Egret makes is known by name. What else is in schema `egret` belongs to a user, and so does
 //! what depends on an object of Egret's: neither is ever dropped.
 
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient, Transaction};
 
 use crate::error::{PostgresError, server};
@@ -210,6 +211,21 @@ pub async fn guard(client: &impl GenericClient) -> Result<(), PostgresError> {
         .replace("NUMBERED", NUMBERED);
     let made = client.batch_execute(&text).await;
     made.map_err(server("guard schema egret"))
+}
+
+/// Whether a statement failed as something of schema `egret` is not there any more: somebody has removed it.
+pub fn is_removed(error: &tokio_postgres::Error) -> bool {
+    let gone = [
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_FUNCTION,
+        SqlState::INVALID_SCHEMA_NAME,
+    ];
+    error.as_db_error().is_some_and(|answer| {
+        let is_of_egret = ["egret.", "\"egret\""]
+            .iter()
+            .any(|name| answer.message().contains(name));
+        is_of_egret && gone.contains(answer.code())
+    })
 }
 
 async fn has_schema(client: &impl GenericClient) -> Result<bool, PostgresError> {
