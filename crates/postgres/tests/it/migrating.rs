@@ -349,6 +349,45 @@ async fn two_at_once_migrate_one_after_the_other() {
     second.unwrap();
 }
 
+/// What a view makes over a table of another role.
+const CAPTURE: Migration = Migration {
+    name: "capture",
+    sql: "CREATE TABLE egret.view (id bigint, schema name, name name);
+          CREATE TABLE egret.view_capture (id bigint); INSERT INTO egret.view_capture VALUES (1);
+          CREATE FUNCTION egret.capture_1() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+          CREATE TRIGGER egret_insert_1 AFTER INSERT ON public.t EXECUTE FUNCTION egret.capture_1()",
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_of_few_rights_removes_its_egret_and_so_does_a_superuser() {
+    for major in [15, 18] {
+        let database = TestDatabase::create(major).await;
+        let mut client = database.connect().await;
+        let (name, role) = (&database.name, format!("weak_{}", database.name));
+        client
+            .batch_execute(&format!(
+                "SET search_path = public; CREATE ROLE {role}; GRANT CREATE ON DATABASE {name} TO {role};
+                 CREATE TABLE t (id int); GRANT SELECT, TRIGGER ON t TO {role}"
+            ))
+            .await
+            .unwrap();
+        let become_weak = format!("SET ROLE {role}");
+        for remover in [become_weak.as_str(), "RESET ROLE"] {
+            client.batch_execute(&become_weak).await.unwrap();
+            migrate(&mut client, "test", &[CAPTURE]).await.unwrap();
+            client.batch_execute(remover).await.unwrap();
+            let removed = uninstall(&mut client, true).await.unwrap().unwrap();
+            assert_eq!(removed.objects.len(), 4, "{removed:?}");
+            assert_eq!(inventory(&client).await.unwrap(), None);
+            let left = "SELECT count(*) FROM pg_catalog.pg_trigger WHERE NOT tgisinternal";
+            let left: i64 = client.query_one(left, &[]).await.unwrap().get(0);
+            assert_eq!(left, 0, "{remover}");
+        }
+        let forget = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+        client.batch_execute(&forget).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_schema_that_somebody_else_can_change_is_not_touched() {
     let database = TestDatabase::create(15).await;
