@@ -4,7 +4,7 @@ use egret_base::{Coded, Kind};
 use egret_postgres::databases::DatabasesError;
 use egret_postgres::slots::SlotsTaken;
 use egret_postgres::tokio_postgres::error::SqlState;
-use egret_postgres::{PostgresError, retry, tokio_postgres};
+use egret_postgres::{PostgresError, installation, retry, tokio_postgres};
 
 use crate::core::collection::Told;
 use crate::core::decide::Etag;
@@ -177,6 +177,11 @@ pub enum DocumentsError {
         /// The database.
         database: String,
     },
+    /// What the database had of the engine is not there any more.
+    #[error(
+        "the collections of this database were removed: declare one by `egret collection apply`"
+    )]
+    Removed,
     /// A document is there that was to be restored.
     #[error("the document is there, and was not deleted: say which version is to be restored")]
     NotDeleted,
@@ -283,6 +288,9 @@ fn at_version(at: &Option<Etag>) -> String {
 
 impl From<tokio_postgres::Error> for DocumentsError {
     fn from(error: tokio_postgres::Error) -> Self {
+        if installation::is_removed(&error) {
+            return Self::Removed;
+        }
         let code = error.code().cloned();
         // Another owner has raised the epoch.
         let is_fenced = code == Some(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
@@ -298,6 +306,9 @@ impl From<PostgresError> for DocumentsError {
     fn from(error: PostgresError) -> Self {
         match error {
             PostgresError::SessionsTaken(taken) => Self::Overloaded(taken),
+            PostgresError::Server { source, .. } if installation::is_removed(&source) => {
+                Self::Removed
+            }
             error => Self::Server {
                 code: None,
                 is_lost: error.retryable(),
@@ -369,7 +380,7 @@ impl DocumentsError {
     /// Whether it is about what was to be written, and not about all that waits.
     pub(crate) fn is_of_write(&self) -> bool {
         let kind = self.kind();
-        !matches!(kind, Kind::Unavailable | Kind::LimitReached)
+        !matches!(kind, Kind::Unavailable | Kind::LimitReached) && *self != Self::Removed
             || matches!(self, Self::CascadeTooLarge { .. })
     }
 
@@ -404,7 +415,9 @@ impl Coded for DocumentsError {
             Self::KeyReused => "idempotency_key_reused",
             Self::ChangesGone { .. } | Self::ChangesAhead { .. } => "changes_gone",
             Self::NotFound { .. } => "not_found",
-            Self::NoCollection { .. } | Self::NoDocuments { .. } => "collection_not_found",
+            Self::NoCollection { .. } | Self::NoDocuments { .. } | Self::Removed => {
+                "collection_not_found"
+            }
             Self::NoSubscription { .. } => "subscription_not_found",
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
@@ -453,7 +466,8 @@ impl Coded for DocumentsError {
             Self::NotFound { .. }
             | Self::NoCollection { .. }
             | Self::NoSubscription { .. }
-            | Self::NoDocuments { .. } => Kind::NotFound,
+            | Self::NoDocuments { .. }
+            | Self::Removed => Kind::NotFound,
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
             | Self::CascadeTooLarge { .. } => Kind::LimitReached,

@@ -148,7 +148,7 @@ pub async fn check(connection: &tokio_postgres::Config) -> Result<Report, Postgr
         session_settings::pin(connection, &client).await?;
     } else {
         // Settings of a session would be those of others, too. This transaction is not committed.
-        let begin = "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp";
+        let begin = "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off";
         let begun = client.batch_execute(begin).await;
         begun.map_err(server("begin"))?;
     }

@@ -3,11 +3,13 @@
 //! Everything that Egret makes is known by name. What else is in schema `egret` belongs to a user, and so does
 //! what depends on an object of Egret's: neither is ever dropped.
 
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient, Transaction};
 
 use crate::error::{PostgresError, server};
 use crate::listen::quote_identifier;
 use crate::migrate::{check_owner, lock_schema};
+use crate::user_triggers::UserTriggers;
 
 /// Names of the relations that migrations make, as a regular expression.
 const RELATIONS: &str = "^(migration|outbox|outbox_rejected|outbox_limit|collection|\
@@ -84,7 +86,54 @@ pub async fn inventory(client: &impl GenericClient) -> Result<Option<Installatio
     }
     check_owner(client).await?;
     let known = known_views(client).await?;
-    let objects = schema_objects(client, &known).await?;
+    Ok(Some(objects_of(client, &known).await?))
+}
+
+/// What a removal finds: that of [`inventory`], and for a superuser also where the schema is of another role. Nothing of the
+/// schema is read then, which would run that role's code; views in other schemas are obstacles.
+///
+/// # Errors
+/// Those of [`inventory`].
+pub async fn inventory_to_remove(
+    client: &impl GenericClient,
+) -> Result<Option<Installation>, PostgresError> {
+    if !has_schema(client).await? {
+        return Ok(None);
+    }
+    let known = match check_owner(client).await {
+        Ok(()) => known_views(client).await?,
+        Err(foreign @ PostgresError::ForeignSchema { .. }) => {
+            if !is_superuser(client).await? {
+                return Err(foreign);
+            }
+            numbers(client).await?
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Some(objects_of(client, &known).await?))
+}
+
+async fn numbers(client: &impl GenericClient) -> Result<KnownViews, PostgresError> {
+    let row = client.query_one(include_str!("installation/numbers.sql"), &[&NUMBERED]);
+    let row = row
+        .await
+        .map_err(server("number the objects of schema egret"))?;
+    Ok(KnownViews::of(&row))
+}
+
+async fn is_superuser(client: &impl GenericClient) -> Result<bool, PostgresError> {
+    let sql = "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user";
+    let row = client.query_one(sql, &[]).await;
+    Ok(row
+        .map_err(server("look for the role of this session"))?
+        .get(0))
+}
+
+async fn objects_of(
+    client: &impl GenericClient,
+    known: &KnownViews,
+) -> Result<Installation, PostgresError> {
+    let objects = schema_objects(client, known).await?;
     let mut found = Installation::default();
     for object in objects {
         if object.is_own {
@@ -99,8 +148,8 @@ pub async fn inventory(client: &impl GenericClient) -> Result<Option<Installatio
         }
     }
     found.views = names_of(client, &known.relations).await?;
-    found.obstacles.extend(dependents(client, &known).await?);
-    Ok(Some(found))
+    found.obstacles.extend(dependents(client, known).await?);
+    Ok(found)
 }
 
 /// Removes from a database what Egret has made, and nothing else; views of Egret's in other schemas only when `force`
@@ -115,7 +164,7 @@ pub async fn uninstall(
 ) -> Result<Option<Installation>, PostgresError> {
     let transaction = client.transaction().await.map_err(server("begin"))?;
     lock_schema(&transaction).await?;
-    let Some(found) = inventory(&transaction).await? else {
+    let Some(found) = inventory_to_remove(&transaction).await? else {
         return Ok(None);
     };
     refuse_obstacles(&found)?;
@@ -124,7 +173,17 @@ pub async fn uninstall(
             dependents: found.views.join(", "),
         });
     }
+    let listed = "list the triggers of users";
+    let triggers = UserTriggers::list(&transaction).await;
+    let triggers = triggers.map_err(server(listed))?;
     drop_all(&transaction, &found).await?;
+    let lost = triggers.lost(&transaction).await.map_err(server(listed))?;
+    if !lost.is_empty() {
+        let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
+        return Err(PostgresError::UserObjects {
+            objects: lost.join("; "),
+        });
+    }
     transaction.commit().await.map_err(server("commit"))?;
     Ok(Some(found))
 }
@@ -143,8 +202,8 @@ pub fn refuse_obstacles(found: &Installation) -> Result<(), PostgresError> {
     })
 }
 
-/// Drops what an inventory has found. RESTRICT is the default of each statement: it fails where something depends on an
-/// object that is not listed.
+/// Drops what an inventory has found. RESTRICT is the default: a statement fails where something depends on an object that is
+/// not listed. Functions that triggers call go first, with these.
 async fn drop_all(
     transaction: &Transaction<'_>,
     found: &Installation,
@@ -161,7 +220,7 @@ async fn drop_all(
         ("VIEW", views),
         ("TABLE", found.identities("table")),
         ("AGGREGATE", found.identities("aggregate")),
-        ("FUNCTION", found.identities("function")),
+        ("FUNCTION IF EXISTS", found.identities("function")),
     ] {
         if !names.is_empty() {
             statements.push(format!("DROP {keyword} {}", names.join(", ")));
@@ -212,6 +271,21 @@ pub async fn guard(client: &impl GenericClient) -> Result<(), PostgresError> {
     made.map_err(server("guard schema egret"))
 }
 
+/// Whether a statement failed as something of schema `egret` is not there any more: somebody has removed it.
+pub fn is_removed(error: &tokio_postgres::Error) -> bool {
+    let gone = [
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_FUNCTION,
+        SqlState::INVALID_SCHEMA_NAME,
+    ];
+    error.as_db_error().is_some_and(|answer| {
+        let is_of_egret = ["egret.", "\"egret\""]
+            .iter()
+            .any(|name| answer.message().contains(name));
+        is_of_egret && gone.contains(answer.code())
+    })
+}
+
 async fn has_schema(client: &impl GenericClient) -> Result<bool, PostgresError> {
     let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'egret')";
     let row = client.query_one(sql, &[]).await;
@@ -229,11 +303,17 @@ async fn known_views(client: &impl GenericClient) -> Result<KnownViews, Postgres
     }
     let row = client.query_one(include_str!("installation/views.sql"), &[]);
     let row = row.await.map_err(server("list the views of Egret"))?;
-    Ok(KnownViews {
-        ids: row.get(0),
-        captures: row.get(1),
-        relations: row.get(2),
-    })
+    Ok(KnownViews::of(&row))
+}
+
+impl KnownViews {
+    fn of(row: &tokio_postgres::Row) -> Self {
+        Self {
+            ids: row.get(0),
+            captures: row.get(1),
+            relations: row.get(2),
+        }
+    }
 }
 
 async fn schema_objects(

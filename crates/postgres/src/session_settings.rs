@@ -10,7 +10,7 @@ use crate::error::{PostgresError, server};
 use crate::superuser;
 
 /// What every session of Egret has, as SQL text. An engine may set others afterwards.
-pub(crate) const SETTINGS: [(&str, &str); 10] = [
+pub(crate) const SETTINGS: [(&str, &str); 11] = [
     ("statement_timeout", "0"),
     ("search_path", "pg_catalog,pg_temp"),
     ("lock_timeout", "0"),
@@ -22,6 +22,8 @@ pub(crate) const SETTINGS: [(&str, &str); 10] = [
     ("row_security", "on"),
     // What Egret quotes it quotes by the standard.
     ("standard_conforming_strings", "on"),
+    // Names that the catalogue spells are compared with those that Egret knows.
+    ("quote_all_identifiers", "off"),
 ];
 
 /// Sets what PostgreSQL knows from version 17 on, where it does, and tells which role the session has taken.

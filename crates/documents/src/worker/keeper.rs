@@ -113,8 +113,10 @@ impl Keeper {
                     }
                 }
                 Err(error) => {
-                    self.unwritable
-                        .fail(&error, "documents cannot be written; retrying");
+                    if error != DocumentsError::Removed {
+                        self.unwritable
+                            .fail(&error, "documents cannot be written; retrying");
+                    }
                     if self.is_gone().await {
                         self.unwritable.end();
                         self.writer.close(&error);

@@ -11,7 +11,7 @@ use egret_documents::core::rights::{Reach, Rights};
 use egret_documents::model::{DocumentId, Written};
 use serde_json::{Value, json};
 
-use crate::world::{World, code, named};
+use crate::world::{FLIGHTS, World, code, named};
 
 const SCHOOLS: &str = r#"{"collections": [
     {"collection": "schools", "identity": ["/school"], "query": ["/school"], "claims": {"school": "/school"},
@@ -235,5 +235,20 @@ async fn a_database_that_does_not_exist_is_answered_as_one_without_documents() {
     }
     assert_eq!(answers[0], answers[1]);
     assert!(!answers[1].2.contains(&world.database.name));
+    world.documents_stop().await;
+}
+
+#[tokio::test]
+async fn documents_that_were_removed_from_outside_are_not_found_at_once() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let made = world.made("airports", &json!({"faa": "JFK"})).await;
+    world.get("airports", made.id).await.unwrap();
+    let drop = "DROP SCHEMA egret CASCADE";
+    world.client.batch_execute(drop).await.unwrap();
+    for _ in 0..3 {
+        let refused = world.get("airports", made.id).await.unwrap_err();
+        assert_eq!(refused.code(), "collection_not_found", "{refused}");
+    }
     world.documents_stop().await;
 }

@@ -1,7 +1,8 @@
 //! `egret uninstall`: nothing of Egret is left in a database.
 
 use egret_documents::documents_in;
-use egret_postgres::{external, installation};
+use egret_postgres::tokio_postgres::Client;
+use egret_postgres::{PostgresError, external, installation, migrate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
@@ -127,7 +128,8 @@ pub(super) async fn directly(
 ) -> Result<(), Failure> {
     let connection = connection(Some(url), configuration)?;
     let mut client = external::connect(&connection).await.map_err(failed)?;
-    let inventory = installation::inventory(&client).await.map_err(failed)?;
+    let inventory = installation::inventory_to_remove(&client).await;
+    let inventory = inventory.map_err(failed)?;
     let Some(found) = inventory else {
         return output.answer(&json!({"removed": false}), |_: Json| nothing());
     };
@@ -138,7 +140,7 @@ pub(super) async fn directly(
         dependents: found.views,
         obstacles: found.obstacles.into_iter().map(Obstacle::from).collect(),
         outbox_rows: None,
-        documents: documents_in(&client).await.map_err(documents_failed)?,
+        documents: counted(&client).await?,
     };
     let what = json!({
         "objects": found.names.len(),
@@ -161,6 +163,15 @@ pub(super) async fn directly(
             found.names.len()
         )
     })
+}
+
+/// The documents of a database; none are known where schema `egret` is of a role whose code counting them would run.
+async fn counted(client: &Client) -> Result<Option<i64>, Failure> {
+    match migrate::check_owner(client).await {
+        Ok(()) => documents_in(client).await.map_err(documents_failed),
+        Err(PostgresError::ForeignSchema { .. }) => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
 }
 
 fn documents_failed(error: egret_documents::DocumentsError) -> Failure {

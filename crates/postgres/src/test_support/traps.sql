@@ -74,5 +74,6 @@ ALTER DATABASE {database} SET lock_timeout = '1ms';
 ALTER DATABASE {database} SET idle_session_timeout = '900ms';
 ALTER DATABASE {database} SET idle_in_transaction_session_timeout = '900ms';
 ALTER DATABASE {database} SET row_security = off;
+ALTER DATABASE {database} SET quote_all_identifiers = on;
 ALTER DATABASE {database} SET standard_conforming_strings = off;
 RESET ROLE;

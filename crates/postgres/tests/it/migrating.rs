@@ -4,6 +4,7 @@ use egret_base::Coded;
 use egret_postgres::PostgresError;
 use egret_postgres::installation::{inventory, uninstall};
 use egret_postgres::migrate::{Migration, migrate, remove};
+use egret_postgres::pool;
 use egret_postgres::test_support::TestDatabase;
 
 const FIRST: Migration = Migration {
@@ -92,6 +93,27 @@ async fn uninstall_leaves_nothing() {
     assert_eq!(catalogue_size(&client).await, before);
     assert_eq!(inventory(&client).await.unwrap(), None);
     assert_eq!(uninstall(&mut client, false).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_quotes_all_names_has_no_objects_of_users() {
+    let database = TestDatabase::create(18).await;
+    let user = database.connect().await;
+    let quotes = format!(
+        "ALTER DATABASE {} SET quote_all_identifiers = on",
+        database.name
+    );
+    user.batch_execute(&quotes).await.unwrap();
+    let mut client = pool::connect(&database.connection()).await.unwrap();
+    migrate(&mut client, "test", &[FIRST]).await.unwrap();
+    let found = inventory(&client).await.unwrap().unwrap();
+    assert!(found.obstacles.is_empty(), "{found:?}");
+    assert!(
+        found.objects.contains(&"table egret.collection".to_owned()),
+        "{found:?}"
+    );
+    uninstall(&mut client, false).await.unwrap();
+    assert_eq!(inventory(&client).await.unwrap(), None);
 }
 
 /// Sessions of tests are taken for Egret's own by their application_name; a user's have another.
@@ -325,6 +347,45 @@ async fn two_at_once_migrate_one_after_the_other() {
     );
     first.unwrap();
     second.unwrap();
+}
+
+/// What a view makes over a table of another role.
+const CAPTURE: Migration = Migration {
+    name: "capture",
+    sql: "CREATE TABLE egret.view (id bigint, schema name, name name);
+          CREATE TABLE egret.view_capture (id bigint); INSERT INTO egret.view_capture VALUES (1);
+          CREATE FUNCTION egret.capture_1() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+          CREATE TRIGGER egret_insert_1 AFTER INSERT ON public.t EXECUTE FUNCTION egret.capture_1()",
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_of_few_rights_removes_its_egret_and_so_does_a_superuser() {
+    for major in [15, 18] {
+        let database = TestDatabase::create(major).await;
+        let mut client = database.connect().await;
+        let (name, role) = (&database.name, format!("weak_{}", database.name));
+        client
+            .batch_execute(&format!(
+                "SET search_path = public; CREATE ROLE {role}; GRANT CREATE ON DATABASE {name} TO {role};
+                 CREATE TABLE t (id int); GRANT SELECT, TRIGGER ON t TO {role}"
+            ))
+            .await
+            .unwrap();
+        let become_weak = format!("SET ROLE {role}");
+        for remover in [become_weak.as_str(), "RESET ROLE"] {
+            client.batch_execute(&become_weak).await.unwrap();
+            migrate(&mut client, "test", &[CAPTURE]).await.unwrap();
+            client.batch_execute(remover).await.unwrap();
+            let removed = uninstall(&mut client, true).await.unwrap().unwrap();
+            assert_eq!(removed.objects.len(), 4, "{removed:?}");
+            assert_eq!(inventory(&client).await.unwrap(), None);
+            let left = "SELECT count(*) FROM pg_catalog.pg_trigger WHERE NOT tgisinternal";
+            let left: i64 = client.query_one(left, &[]).await.unwrap().get(0);
+            assert_eq!(left, 0, "{remover}");
+        }
+        let forget = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+        client.batch_execute(&forget).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

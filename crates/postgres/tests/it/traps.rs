@@ -45,6 +45,7 @@ async fn settings(client: &impl GenericClient) -> Vec<String> {
         "idle_in_transaction_session_timeout",
         "row_security",
         "standard_conforming_strings",
+        "quote_all_identifiers",
     ];
     let mut values = Vec::new();
     for name in names {
@@ -54,7 +55,7 @@ async fn settings(client: &impl GenericClient) -> Vec<String> {
     values
 }
 
-const EXPECTED: [&str; 11] = [
+const EXPECTED: [&str; 12] = [
     "pg_catalog, pg_temp",
     "none",
     "off",
@@ -66,6 +67,7 @@ const EXPECTED: [&str; 11] = [
     "0",
     "on",
     "on",
+    "off",
 ];
 
 #[tokio::test(flavor = "multi_thread")]

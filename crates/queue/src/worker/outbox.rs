@@ -16,10 +16,10 @@ use std::time::Duration;
 use egret_base::{Coded, Condition, Kind, condition};
 use egret_postgres::database_watch::DatabaseVisitor;
 use egret_postgres::databases::is_gone;
-use egret_postgres::external;
 use egret_postgres::listen::{Attentive, attend};
 use egret_postgres::retry::Policy;
 use egret_postgres::tokio_postgres::Client;
+use egret_postgres::{PostgresError, external, installation};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -133,6 +133,14 @@ enum Ended {
     Kept(String),
 }
 
+/// Whether a table of the outbox is not there any more.
+fn is_removed(error: &QueueError) -> bool {
+    let QueueError::Postgres(error) = error else {
+        return false;
+    };
+    matches!(&**error, PostgresError::Server { source, .. } if installation::is_removed(source))
+}
+
 struct Reading {
     outbox: Outbox,
     database: String,
@@ -150,7 +158,11 @@ impl Reading {
                 Ok(Ended::ForGood) => break,
                 Err(QueueError::Postgres(error)) if is_gone(&error) => break,
                 Ok(Ended::Kept(reason)) => (reason, false),
-                Err(error) => (egret_base::error::chain(&error), error.retryable()),
+                // Where the outbox was removed, the next session finds none.
+                Err(error) => {
+                    let passes = error.retryable() || is_removed(&error);
+                    (egret_base::error::chain(&error), passes)
+                }
             };
             self.outbox.inner.metrics.interrupted();
             failures += 1;

@@ -456,6 +456,8 @@ async fn verify_view(
         (status = 200, description = "The view as it is now.", body = View),
         (status = 404, description = "No view has this name.", body = Problem,
             content_type = "application/problem+json"),
+        (status = 409, description = "Its columns are others now, and objects that depend on it keep it from being made anew.",
+            body = Problem, content_type = "application/problem+json"),
     ))]
 async fn repair_view(
     State(door): State<Door>,

@@ -5,11 +5,13 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 use super::build::{Built, build};
 use super::captures::{self, BRIEFLY};
 use super::describe::{Column, Described, Names, SourceTable};
+use super::identity;
 use super::immediate;
 use super::load::{check_functions, check_whole, planned};
 use super::readable::describe_readable;
 use super::refresh::{Read, Refreshable};
 use super::registry::{self, Reads, Record};
+use super::remove::needed;
 use super::requests::Resolved;
 use super::rights;
 use super::segments;
@@ -117,7 +119,7 @@ async fn keep_changes(
 /// grants and whatever depends on it kept.
 ///
 /// # Errors
-/// What the server says.
+/// [`ViewsError::InUse`] where it cannot, and something depends on it; what the server says.
 pub async fn show(
     transaction: &mut Transaction<'_>,
     record: &Record,
@@ -148,7 +150,9 @@ pub async fn show(
         Ok(()) => Ok(savepoint.commit().await?),
         Err(_) => {
             savepoint.rollback().await?;
-            let create = format!("DROP VIEW {name}; CREATE VIEW {name} AS {shown}");
+            let dropped = transaction.batch_execute(&format!("DROP VIEW {name}"));
+            dropped.await.map_err(|error| needed(record, error))?;
+            let create = format!("CREATE VIEW {name} AS {shown}");
             Ok(transaction.batch_execute(&create).await?)
         }
     }
@@ -201,6 +205,7 @@ pub async fn capture(
     if of.is_some() {
         immediate::install(transaction, record, built, &all).await?;
     }
+    identity::identify(transaction).await?;
     for read in &all {
         if let Read::Table { oid, captured } = read {
             watch(transaction, captured, *oid).await?;

@@ -3,7 +3,7 @@
 use egret_postgres::migrate::{self, Migration, migrate};
 use egret_postgres::tokio_postgres::Client;
 
-use super::rights;
+use super::{identity, rights};
 use crate::error::ViewsError;
 
 /// The engine's part of schema `egret`.
@@ -44,6 +44,7 @@ const MIGRATIONS: &[Migration] = &[
 /// [`ViewsError::Postgres`].
 pub async fn install(client: &mut Client) -> Result<(), ViewsError> {
     migrate(client, "views", MIGRATIONS).await?;
+    identity::identify_former(client).await?;
     if rights::runs_as_views(client).await? {
         client.batch_execute(ROLE).await?;
         rights::take_from_superusers(client).await?;

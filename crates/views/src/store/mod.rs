@@ -11,6 +11,7 @@ pub mod follow;
 mod footing;
 mod group;
 pub mod history;
+mod identity;
 pub mod immediate;
 pub mod install;
 pub mod load;

@@ -51,7 +51,7 @@ async fn try_to_remove(client: &mut Client, record: &Record) -> Result<(), Views
 }
 
 /// Says that a view is in use, where it is that for which the server does not drop it.
-fn needed(record: &Record, error: tokio_postgres::Error) -> ViewsError {
+pub fn needed(record: &Record, error: tokio_postgres::Error) -> ViewsError {
     let told = error.as_db_error().filter(|told| {
         let code = told.code();
         *code == SqlState::DEPENDENT_OBJECTS_STILL_EXIST

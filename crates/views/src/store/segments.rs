@@ -10,6 +10,7 @@ use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Row, Transaction};
 
 use super::captures::NO_WAIT;
+use super::identity;
 use crate::core::capture::{Recorder, Recording, Segment, TRANSACTION, create_second, segment};
 use crate::error::ViewsError;
 
@@ -198,6 +199,7 @@ async fn has_second(
     for statement in create_second(id, found.is_unlogged) {
         transaction.batch_execute(&statement).await?;
     }
+    identity::identify(&transaction).await?;
     transaction.commit().await?;
     Ok(true)
 }

@@ -7,6 +7,7 @@ mod clock;
 mod follow;
 mod guard;
 mod immediate;
+mod published;
 mod recursion;
 mod report;
 mod rights;

@@ -7,7 +7,7 @@ use egret_base::lifecycle::Service;
 use egret_base::settings::Span;
 use egret_base::test_support::ConditionLog;
 use egret_views::ViewsConfig;
-use egret_views::model::{Alteration, Mode, NewView, ReadableViews, Schedule, State};
+use egret_views::model::{Alteration, MakerRights, Mode, NewView, ReadableViews, Schedule, State};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
@@ -381,4 +381,25 @@ async fn triggers_and_rules_of_users_on_a_view_keep_it() {
     assert!(refused.to_string().contains(remedy), "{refused}");
     rig.run(remedy).await;
     rig.views.uninstall(None, true).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_repair_that_needs_other_columns_names_what_depends_on_the_view() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.create(view("kept", "SELECT id, v FROM t"))
+        .await
+        .unwrap();
+    rig.run("CREATE VIEW reader AS SELECT v FROM kept; ALTER TABLE t ALTER COLUMN v TYPE bigint")
+        .await;
+    let repaired = rig.views.repair(&at("kept"), &MakerRights::all()).await;
+    let refused = repaired.unwrap_err();
+    assert_eq!(refused.code(), "view_in_use", "{refused}");
+    assert!(refused.to_string().contains("reader"), "{refused}");
+    rig.run("DROP VIEW reader").await;
+    rig.views
+        .repair(&at("kept"), &MakerRights::all())
+        .await
+        .unwrap();
+    rig.verify(&["kept"]).await;
 }
