@@ -73,12 +73,14 @@ impl Inner {
         self.paths.make()?;
         let owner = self.source.owner().ok_or_else(unknown)?;
         let (inner, user) = (self.clone(), owner.clone());
+        let key = self.data_dir.join("branch.key");
+        let is_key_new = !key.exists();
         let started = Started {
             isolation: blocking(move || inner.isolation(&user)).await?,
             registry: Registry::open(&self.data_dir.join("state.db"))?,
             binaries: self.source.binaries().ok_or_else(unknown)?,
             owner,
-            secret: Secret::open(&self.data_dir.join("branch.key"), &*self.entropy)?,
+            secret: Secret::open(&key, &*self.entropy)?,
             boot_id: boot_id(),
         };
         if self.started.set(started).is_err() {
@@ -87,6 +89,12 @@ impl Inner {
         self.recall_pool_sizes()?;
         let to_start = self.recover().await?;
         let started = self.started()?;
+        if is_key_new && started.registry.count_where(|_| true) > 0 {
+            self.key_lost.fail(
+                "it was missing, and a new one was made: passwords of branches are others now",
+                "restore the file, or have clients read connection strings again",
+            );
+        }
         let isolation = started.isolation.clone();
         let left = blocking(move || Ok(isolation.groups().remove_leftovers())).await?;
         if left > 0 {

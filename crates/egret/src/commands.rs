@@ -225,7 +225,8 @@ fn token(
         return Ok(known(Some(token)));
     }
     let path = configuration.data_dir()?.join(ADMIN_TOKEN_FILE);
-    let owner = std::fs::File::open(&path).and_then(|file| file.metadata());
+    // Whose directory it is may not be known yet.
+    let owner = egret_linux::regular::open(&path).and_then(|file| file.metadata());
     match owner {
         Ok(metadata) if address.is_loopback() => Ok(Credentials {
             token: Some(read_token(&path)?),

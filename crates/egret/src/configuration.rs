@@ -281,7 +281,7 @@ impl Configuration {
         let (scheme, certificate) = match &server.tls_certificate {
             None => ("http", None),
             Some(path) => {
-                let pem = std::fs::read(path).map_err(|error| {
+                let pem = egret_linux::regular::read(path).map_err(|error| {
                     refuse(
                         "server.tls_certificate",
                         format!("{}: {error}", path.display()),

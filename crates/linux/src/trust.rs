@@ -11,6 +11,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use crate::regular;
+
 /// Symbolic links that one path may go through, as in the kernel.
 const LINKS_MAX: u32 = 40;
 const STICKY: u32 = 0o1000;
@@ -68,7 +70,7 @@ pub fn check(path: &Path) -> Result<(), TrustError> {
     walk(path, rustix::process::geteuid().as_raw()).map(drop)
 }
 
-/// Opens a file for reading if it is trusted.
+/// Opens a regular file for reading if it is trusted.
 ///
 /// # Errors
 /// [`TrustError`].
@@ -77,7 +79,7 @@ pub fn open(path: &Path) -> Result<File, TrustError> {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(failed)?;
+    let file = regular::open(path).map_err(failed)?;
     let opened = file.metadata().map_err(failed)?;
     let checked = walk(path, rustix::process::geteuid().as_raw())?;
     if (opened.dev(), opened.ino()) == (checked.dev(), checked.ino()) {

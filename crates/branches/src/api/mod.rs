@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
 use egret_base::settings::Size;
-use egret_base::{Clock, Entropy, Timestamp};
+use egret_base::{Clock, Condition, Entropy, Timestamp};
 use egret_postgres::EmbeddedServer;
 use egret_postgres::isolation::Isolation;
 use egret_postgres::owner::Owner;
@@ -144,6 +144,8 @@ pub(crate) struct Inner {
     pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub(crate) faults: Faults,
+    /// What passwords are derived from was lost and made anew.
+    pub(crate) key_lost: Condition,
 }
 
 /// What is known once the engine has started.
@@ -297,6 +299,7 @@ impl Branches {
                 due: Notify::new(),
                 memory_kills: AtomicU64::new(0),
                 faults: Faults::new(),
+                key_lost: Condition::new("branches_key_lost", "branch.key"),
                 tenant_disks: Mutex::default(),
                 tenants_looked_at: AtomicU64::new(u64::MAX),
                 measuring: tokio::sync::Mutex::default(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use egret_base::parts::KnownParts;
+use egret_base::parts::{KnownParts, claim_place, name_of_mark};
 use egret_log::repair::{CountFile, Part};
 use egret_log::{Appended, Batch, Directory, FileLog, Log, LogConfig, LogReader, Seq};
 
@@ -209,4 +209,28 @@ fn the_number_of_parts_is_found_again() {
     let text = fs::read_to_string(place.path().join("partitions")).expect("it is read");
     assert_eq!(text, "2\n");
     assert_eq!(count.examine().expect("it is examined"), None);
+}
+
+#[test]
+fn a_part_in_the_place_of_another_and_a_log_without_its_mark_are_named() {
+    let place = tempfile::tempdir().expect("a directory");
+    write(place.path());
+    let known = KnownParts::read(place.path()).expect("the directory can be read");
+    let noted = known.change(|known| {
+        known.insert(name_of_mark("001"), 1);
+    });
+    noted.expect("the list is written");
+    assert_eq!(part(place.path()).examine().expect("it is examined"), None);
+    fs::remove_file(place.path().join("001/log/end")).expect("there is one");
+    let finding = part(place.path()).repair("now").expect("it is mended");
+    let problem = finding.expect("the mark is missed").problem;
+    assert!(problem.ends_with("log/end is missing"), "{problem}");
+    assert_eq!(part(place.path()).examine().expect("it is examined"), None);
+    claim_place(&place.path().join("001"), "queue/000").expect("it says nothing yet");
+    let finding = part(place.path()).examine().expect("it is examined");
+    let problem = finding.expect("it is another part").problem;
+    assert!(
+        problem.ends_with("is the directory of queue/000"),
+        "{problem}"
+    );
 }

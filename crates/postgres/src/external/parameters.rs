@@ -233,7 +233,7 @@ fn read_service(
         }
         // Its host is where passwords are sent.
         egret_linux::trust::check(&path).map_err(|error| format!("service file: {error}"))?;
-        let text = std::fs::read_to_string(&path)
+        let text = egret_linux::regular::read_to_string(&path)
             .map_err(|error| format!("service file {}: {error}", path.display()))?;
         if let Some(found) = section(&text, service) {
             return Ok(found);

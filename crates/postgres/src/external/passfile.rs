@@ -32,7 +32,8 @@ pub(super) fn find(named: Option<&str>, parameters: &Parameters) -> Result<Optio
     if is_shared {
         return Err(refused("other users can read it: chmod 600 it".to_owned()));
     }
-    let text = std::fs::read_to_string(&path).map_err(|error| refused(error.to_string()))?;
+    let text =
+        egret_linux::regular::read_to_string(&path).map_err(|error| refused(error.to_string()))?;
     Ok(password(&text, parameters))
 }
 

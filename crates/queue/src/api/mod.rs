@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 
 use egret_base::lifecycle::hide_directory;
-use egret_base::{Clock, Entropy, TenantShare};
+use egret_base::{Clock, Condition, Entropy, TenantShare};
 use egret_log::Refused;
 use egret_outgoing::Destinations;
 use prometheus_client::registry::Registry;
@@ -177,6 +177,8 @@ pub(crate) struct Inner {
     pub schedules: Mutex<schedules::Places>,
     /// The task that sends callbacks.
     pub callbacks: Mutex<Option<tokio::task::JoinHandle<()>>>,
+    /// Their key cannot be read, or was lost and made anew.
+    pub callback_key_lost: Condition,
     /// Where attachments lie.
     pub shelf: Arc<Shelf>,
     /// The task that deletes them.
@@ -229,6 +231,7 @@ impl Queues {
                 queues: RwLock::default(),
                 schedules: Mutex::default(),
                 callbacks: Mutex::default(),
+                callback_key_lost: Condition::new("queue_callback_key_lost", "callback.key"),
                 shelf,
                 shelf_upkeep: Mutex::default(),
                 making: Arc::default(),

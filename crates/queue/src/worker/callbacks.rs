@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use egret_base::parts::KnownParts;
 use egret_base::{Entropy, SIGNATURE_HEADER, Signer, durable};
 use egret_outgoing::{ClientOptions, Delivery, OutgoingClient, OutgoingError};
 use hmac::{Hmac, KeyInit, Mac};
@@ -30,6 +31,9 @@ use crate::model::{
     AttemptEnd, Backoff, Jitter, Lease, QueueSettings, Retention, RetryPolicy, TaskId, TaskState,
 };
 use crate::store::content::{self, Format};
+
+/// The file that holds what callbacks are signed with.
+const KEY_FILE: &str = "callback.key";
 
 /// The name of the callbacks' queue, for the log.
 const NAME: &str = "egret.callbacks";
@@ -140,7 +144,18 @@ impl Queues {
         if !config.callbacks {
             return Ok(());
         }
-        let key = self.inner.callback_key()?;
+        let key = match self.inner.callback_key() {
+            Ok(key) => key,
+            Err(error) => {
+                let lost = &self.inner.callback_key_lost;
+                lost.fail(
+                    error,
+                    "no callbacks are sent until egret is restarted with its key",
+                );
+                return Ok(());
+            }
+        };
+        self.inner.remember_callback_key(false);
         let options = ClientOptions {
             timeout: Some(timeout.duration()),
             ..ClientOptions::default()
@@ -365,7 +380,30 @@ impl Signer for Queues {
 
 impl Inner {
     fn callback_key(&self) -> Result<[u8; 32], QueueError> {
-        key(&self.directory, &*self.entropy)
+        let is_new = !self.directory.join(KEY_FILE).exists();
+        let key = key(&self.directory, &*self.entropy)?;
+        if is_new {
+            self.remember_callback_key(true);
+        }
+        Ok(key)
+    }
+
+    /// Notes for later starts that there is a key, and says so when one is new although there was another.
+    fn remember_callback_key(&self, is_new: bool) {
+        let remembered = KnownParts::read(&self.directory).and_then(|known| {
+            if is_new && known.number(KEY_FILE).is_some() {
+                self.callback_key_lost.fail(
+                    "it was missing, and a new one was made: receivers refuse what they check by the former one",
+                    "restore the file, or give receivers the new key",
+                );
+            }
+            known.change(|known| {
+                known.insert(KEY_FILE.to_owned(), 1);
+            })
+        });
+        if let Err(error) = remembered {
+            tracing::warn!(%error, "it cannot be noted that there is a key for callbacks");
+        }
     }
 }
 
@@ -382,7 +420,7 @@ fn signature(key: &[u8; 32], at_seconds: u64, body: &[u8]) -> String {
 /// The key that callbacks are signed with: 64 hexadecimal digits in a file that only its owner reads, made
 /// at the first start.
 fn key(directory: &Path, entropy: &dyn Entropy) -> Result<[u8; 32], QueueError> {
-    let path = directory.join("callback.key");
+    let path = directory.join(KEY_FILE);
     match std::fs::read_to_string(&path) {
         Ok(text) => {
             let parsed = parse_key(text.trim());

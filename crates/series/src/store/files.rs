@@ -93,6 +93,14 @@ fn read(path: &Path, bytes_max: u64) -> Result<String, FileError> {
         source,
     };
     let mut text = String::new();
+    // Opening a pipe would wait for its writer.
+    if !path.metadata().map_err(unreadable)?.is_file() {
+        let reason = "it is no regular file";
+        return Err(unreadable(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            reason,
+        )));
+    }
     let file = File::open(path).map_err(unreadable)?;
     // One byte more says that it is too long.
     let mut limited = file.take(bytes_max + 1);

@@ -56,6 +56,33 @@ fn a_configuration_file_that_others_can_change_is_not_read() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_file_does_not_keep_a_command_waiting() {
+    let place = Place::new("pipe-toml");
+    let pipe = |path: &Path| {
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o644),
+            0,
+        )
+        .unwrap();
+    };
+    let file = place.directory.join("egret.toml");
+    pipe(&file);
+    if is_root() {
+        chown(&file, Some(STRANGER), None).unwrap();
+    }
+    let said = "egret.toml: it is no regular file";
+    refused(&place.run(&["config"]), 2, said);
+    fs::remove_file(&file).unwrap();
+    // Nor does one in the place of the admin token: the command goes on without a token.
+    fs::create_dir_all(place.data_dir()).unwrap();
+    pipe(&place.data_dir().join("admin.token"));
+    assert!(!place.run(&["status"]).status.success());
+}
+
+#[test]
 fn the_admin_token_is_not_sent_to_another_users_process() {
     if !is_root() {
         egret_base::test_support::not_checked("a process of another user takes root");

@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::storage::{PARTITIONS, TASKS, ask, count, failed, place, stopped_with_tasks};
+use crate::place::Place;
 
 #[tokio::test]
 async fn a_volume_whose_directory_is_gone_is_missed() {
@@ -104,4 +105,38 @@ async fn an_end_mark_that_is_gone_is_missed() {
     assert_eq!(count(&place, &ids).await, (TASKS, 0));
     server.stop(Signal::TERM);
     assert!(ends.iter().all(|end| end.exists()));
+}
+
+/// The reason of a condition that lasts, empty where it does not.
+fn reason_of(place: &Place, condition: &str) -> String {
+    let status = place.json(&["status"]);
+    let conditions = status["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|one| one["name"] == condition);
+    found.map_or_else(String::new, |one| one["reason"].to_string())
+}
+
+#[tokio::test]
+async fn a_damaged_or_missing_key_stops_nothing_and_is_said() {
+    let place = place("keys");
+    let server = place.start(&["serve"]);
+    place.json(&["branch", "create", "pr-42"]);
+    for condition in ["queue_callback_key_lost", "branches_key_lost"] {
+        assert_eq!(reason_of(&place, condition), "");
+    }
+    server.stop(Signal::TERM);
+    let callback_key = place.data_dir().join("queue/callback.key");
+    std::fs::write(&callback_key, "zz\n").unwrap();
+    let server = place.start(&["serve"]);
+    assert_eq!(failed(&place).await, Vec::<String>::new());
+    let reason = reason_of(&place, "queue_callback_key_lost");
+    assert!(reason.contains("64 hexadecimal digits"), "{reason}");
+    server.stop(Signal::TERM);
+    std::fs::remove_file(&callback_key).unwrap();
+    std::fs::remove_file(place.data_dir().join("branch.key")).unwrap();
+    let server = place.start(&["serve"]);
+    for condition in ["queue_callback_key_lost", "branches_key_lost"] {
+        let reason = reason_of(&place, condition);
+        assert!(reason.contains("it was missing"), "{condition}: {reason}");
+    }
+    server.stop(Signal::TERM);
 }

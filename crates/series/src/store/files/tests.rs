@@ -29,3 +29,16 @@ fn a_secret_has_no_blanks_around_it() {
     std::fs::write(&path, " s3cret\n").expect("a file");
     assert_eq!(read_secret(&path).expect("a secret"), "s3cret");
 }
+
+#[test]
+fn a_pipe_is_refused_without_waiting_for_its_writer() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pipe = directory.path().join("targets.yml");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    let error = read_secret(&pipe.display().to_string()).expect_err("it is no file");
+    assert!(
+        error.to_string().ends_with("it is no regular file"),
+        "{error}"
+    );
+}

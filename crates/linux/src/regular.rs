@@ -1,0 +1,71 @@
+//! Reading files at paths that others may have a say in, without waiting: opening a pipe that nobody writes to would
+//! never end.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// A pipe is opened without a writer, and a terminal does not become the process's.
+const WITHOUT_WAITING: i32 = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// `InvalidInput` for what is none, such as a pipe, a device or a directory, and what the system says.
+pub fn open(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(WITHOUT_WAITING)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "it is no regular file",
+    ))
+}
+
+/// What a regular file holds.
+///
+/// # Errors
+/// As [`open`], and what the system says.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The text that a regular file holds.
+///
+/// # Errors
+/// As [`open`], `InvalidData` when it is not UTF-8, and what the system says.
+pub fn read_to_string(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    open(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_refused_without_waiting_for_its_writer() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        assert_eq!(read_to_string(&file).unwrap(), "text");
+        let pipe = place.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
+        for path in [pipe.as_path(), place.path(), Path::new("/dev/null")] {
+            let error = read(path).unwrap_err();
+            assert_eq!(error.to_string(), "it is no regular file", "{path:?}");
+        }
+    }
+}
