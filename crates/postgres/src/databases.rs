@@ -20,6 +20,10 @@ const MAINTENANCE: &str = "postgres";
 pub const CONNECTABLE_DATABASES: &str = "SELECT datname::text FROM pg_catalog.pg_database \
      WHERE datallowconn AND NOT datistemplate ORDER BY 1";
 
+/// Databases that nobody is to connect to, templates left out.
+const CLOSED_DATABASES: &str = "SELECT datname::text FROM pg_catalog.pg_database \
+     WHERE NOT datallowconn AND NOT datistemplate ORDER BY 1";
+
 /// How long a request waits for a session.
 const SESSION_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -151,7 +155,7 @@ impl Databases {
         self.only.is_some()
     }
 
-    /// The names of all of them, in order.
+    /// The names of all of them that can be connected to, in order.
     ///
     /// # Errors
     /// The server's.
@@ -162,21 +166,49 @@ impl Databases {
         }
     }
 
-    /// The database asked for; else the only one besides the server's own.
+    /// The names of those that are there and accept no connections, in order.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn closed(&self) -> Result<Vec<String>, PostgresError> {
+        match self.only {
+            Some(_) => Ok(Vec::new()),
+            None => names_by(&self.maintenance_client().await?, CLOSED_DATABASES).await,
+        }
+    }
+
+    /// Whether a database is there and accepts no connections.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn is_closed(&self, database: &str) -> Result<bool, PostgresError> {
+        Ok(self.closed().await?.iter().any(|name| name == database))
+    }
+
+    /// The database asked for, also one that accepts no connections; else the only one besides the server's own.
     ///
     /// # Errors
     /// [`DatabasesError`].
     pub async fn choose(&self, asked: Option<&str>) -> Result<String, DatabasesError> {
-        choose(asked, self.names().await?)
+        let names = self.names().await?;
+        if let Some(asked) = asked
+            && !names.iter().any(|name| name == asked)
+            && self.is_closed(asked).await?
+        {
+            return Ok(asked.to_owned());
+        }
+        choose(asked, names)
     }
 
     /// A session of its own in one of them, with Egret's settings.
     ///
     /// # Errors
-    /// [`PostgresError::NotRunning`] while a server that somebody else runs is not ready; the server's; [`is_gone`] tells whether there is no such database.
+    /// [`PostgresError::NotRunning`] while a server that somebody else runs is not ready; [`PostgresError::NoSession`]; the server's; [`is_gone`] tells whether there is no such database.
     pub async fn client(&self, database: &str) -> Result<Client, PostgresError> {
         self.check_reachable()?;
-        pool::connect(&self.connection(database)).await
+        let opened = pool::connect(&self.connection(database)).await;
+        let named = self.only.as_deref().unwrap_or(database);
+        opened.map_err(|error| error.of_session_in(named))
     }
 
     /// See [`Self::client`]; none where there is no such database, as when it was dropped meanwhile.
@@ -235,7 +267,11 @@ fn choose(asked: Option<&str>, mut names: Vec<String>) -> Result<String, Databas
 /// # Errors
 /// The server's.
 pub async fn list(client: &Client) -> Result<Vec<String>, PostgresError> {
-    let rows = client.query(CONNECTABLE_DATABASES, &[]).await;
+    names_by(client, CONNECTABLE_DATABASES).await
+}
+
+async fn names_by(client: &Client, sql: &str) -> Result<Vec<String>, PostgresError> {
+    let rows = client.query(sql, &[]).await;
     let rows = rows.map_err(server("list the databases"))?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }

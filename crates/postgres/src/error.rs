@@ -162,6 +162,14 @@ pub enum PostgresError {
         /// The driver's error.
         source: tokio_postgres::Error,
     },
+    /// The server opens no session in a database that is there.
+    #[error("no session is opened in database `{database}`: {}", describe(source))]
+    NoSession {
+        /// The database.
+        database: String,
+        /// The driver's error.
+        source: tokio_postgres::Error,
+    },
     /// A session was not open in time.
     #[error(
         "connect: the server has opened no session within {} ms: see whether it answers, or raise postgres.connect_timeout",
@@ -248,6 +256,29 @@ pub enum PostgresError {
     },
 }
 
+impl PostgresError {
+    /// The same of a session in a database, which is named where the server opens none in it: it accepts no connections, or a
+    /// library that is to be loaded is not there.
+    #[must_use]
+    pub fn of_session_in(self, database: &str) -> Self {
+        let refusals = [
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            SqlState::UNDEFINED_FILE,
+        ];
+        match self {
+            Self::Server { source, .. }
+                if source.code().is_some_and(|code| refusals.contains(code)) =>
+            {
+                Self::NoSession {
+                    database: database.to_owned(),
+                    source,
+                }
+            }
+            error => error,
+        }
+    }
+}
+
 impl Coded for PostgresError {
     fn code(&self) -> &'static str {
         match self {
@@ -274,6 +305,7 @@ impl Coded for PostgresError {
             PostgresError::Server { .. }
             | PostgresError::Unreachable { .. }
             | PostgresError::Answer { .. } => "postgres_error",
+            PostgresError::NoSession { .. } => "postgres_database_unreachable",
             PostgresError::ConnectTimeout { .. } => "postgres_connect_timeout",
             PostgresError::TransactionMode => "postgres_transaction_mode",
             PostgresError::Url { .. } => "postgres_url",
@@ -293,6 +325,7 @@ impl Coded for PostgresError {
             PostgresError::NotRunning { .. }
             | PostgresError::Pool { .. }
             | PostgresError::ConnectTimeout { .. }
+            | PostgresError::NoSession { .. }
             | PostgresError::Unreachable { .. } => Kind::Unavailable,
             PostgresError::Answer { .. } => Kind::Conflict,
             PostgresError::NoUserLeft { .. } | PostgresError::NoProcessLeft { .. } => {

@@ -9,8 +9,13 @@ use crate::session_settings::SETTINGS;
 /// connection wins over `ALTER DATABASE … SET` and `ALTER ROLE … SET` (`GucSource` in PostgreSQL's
 /// guc.h), so that a database's owner, who is no superuser, decides neither what an unqualified name
 /// means, nor which role a session has, nor when it ends.
-const SUPERUSER_SETTINGS: [(&str, &str); 2] =
-    [("role", "none"), ("session_replication_role", "origin")];
+const SUPERUSER_SETTINGS: [(&str, &str); 4] = [
+    ("role", "none"),
+    ("session_replication_role", "origin"),
+    // A library that is not there keeps a session from being opened, and any other one is code of others.
+    ("session_preload_libraries", ""),
+    ("local_preload_libraries", ""),
+];
 
 /// Those that PostgreSQL knows from version 17 on. An event trigger is code of the source's that
 /// would run with Egret's rights: a login trigger in every session.

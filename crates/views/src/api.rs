@@ -172,26 +172,6 @@ impl Views {
         Ok(explanation)
     }
 
-    /// The views of a database, or of all, in order.
-    ///
-    /// # Errors
-    /// The server's.
-    pub async fn list(&self, database: Option<&str>) -> Result<Vec<ViewReport>, ViewsError> {
-        let _permit = self.admit().await?;
-        let mut all = Vec::new();
-        for keeper in self.installed(database).await? {
-            let session = keeper.session().await?;
-            all.extend(
-                report::reports(&session.client, &keeper.database, |view| {
-                    keeper.latest(view)
-                })
-                .await?,
-            );
-            keeper.give_back(session);
-        }
-        Ok(all)
-    }
-
     /// One view.
     ///
     /// # Errors

@@ -397,7 +397,8 @@ impl Inner {
             }
             let mut to_database = connection.clone();
             to_database.dbname(&database);
-            let inside = bounded::connect(&to_database, limit).await?;
+            let inside = bounded::connect(&to_database, limit).await;
+            let inside = inside.map_err(|error| error.of_session_in(&database))?;
             if template.origin_branch.is_none() {
                 prepare::database(&inside, documents).await?;
             } else {

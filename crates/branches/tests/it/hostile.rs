@@ -41,6 +41,7 @@ async fn event_triggers_and_settings_of_a_source_do_not_keep_it_from_being_branc
         "ALTER DATABASE impatient SET standard_conforming_strings = off",
         "ALTER DATABASE impatient SET default_transaction_read_only = on",
         "ALTER DATABASE impatient SET session_replication_role = replica",
+        "ALTER DATABASE impatient SET session_preload_libraries = 'not_there'",
         "ALTER ROLE egret SET event_triggers = on",
         "CREATE EVENT TRIGGER on_login ON login EXECUTE FUNCTION deny()",
         "ALTER EVENT TRIGGER on_login ENABLE ALWAYS",

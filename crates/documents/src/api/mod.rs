@@ -22,8 +22,8 @@ use egret_base::condition::ConditionSet;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_base::{Clock, Entropy, Signer, TaskSink};
 use egret_outgoing::Destinations;
-use egret_postgres::Databases;
 use egret_postgres::database_watch::DatabaseWatch;
+use egret_postgres::{Databases, PostgresError};
 use futures_util::future::join_all;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -206,7 +206,13 @@ impl Documents {
             .databases
             .choose(caller.database.as_deref())
             .await?;
-        let client = self.inner.options.databases.client(&database).await?;
+        let client = match self.inner.options.databases.client(&database).await {
+            // As one that does not exist: who may not look into it is not told that it does.
+            Err(PostgresError::NoSession { .. }) if caller.database.is_some() => {
+                return Err(DocumentsError::NoDocuments { database });
+            }
+            client => client?,
+        };
         match install::is_installed(&client).await? {
             true => self.keep(&database).await,
             false => Err(DocumentsError::NoDocuments { database }),

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::uninstall::Obstacle;
-use crate::answers::Items;
 use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::failure::Failure;
@@ -77,8 +76,10 @@ pub(super) async fn check(
 /// Looks into the databases of the running server for objects of users in schema `egret`.
 pub(super) async fn check_running(api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["installations"], &[]).await?;
-    let list: Items<Checked> = output::decode(&answer)?;
+    let list: Installations = output::decode(&answer)?;
     output.answer(&answer, |_: Json| {
+        let closed = list.unreachable.iter();
+        let closed = closed.map(|name| row(name, "missing", "no session can be opened in it"));
         let rows = list.items.iter().flat_map(|checked| {
             let strays = checked.obstacles.iter();
             let mut rows: Vec<_> = strays
@@ -97,12 +98,20 @@ pub(super) async fn check_running(api: &Api, output: Output) -> Result<(), Failu
             }
             rows
         });
-        listing(&["database", "verdict", "detail"], rows)
+        listing(&["database", "verdict", "detail"], rows.chain(closed))
     })
 }
 
 fn row(subject: &str, verdict: &str, detail: &str) -> Vec<String> {
     [subject, verdict, detail].map(str::to_owned).to_vec()
+}
+
+/// What of installations the check reads.
+#[derive(Debug, Deserialize)]
+struct Installations {
+    items: Vec<Checked>,
+    #[serde(default)]
+    unreachable: Vec<String>,
 }
 
 /// What of an installation the check reads.

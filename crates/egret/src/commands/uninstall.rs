@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::external::{connection, failed};
-use crate::answers::Items;
 use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::failure::Failure;
@@ -22,6 +21,14 @@ struct Installation {
     obstacles: Vec<Obstacle>,
     outbox_rows: Option<u64>,
     documents: Option<i64>,
+}
+
+/// What is in all databases, but those that nobody can look into.
+#[derive(Debug, Deserialize)]
+struct Installations {
+    items: Vec<Installation>,
+    #[serde(default)]
+    unreachable: Vec<String>,
 }
 
 /// An object of a user's that keeps Egret from being removed.
@@ -104,10 +111,20 @@ pub(super) async fn by_server(
 /// What is in the database named, else in the only one with something in it.
 async fn installed(named: Option<&str>, api: &Api) -> Result<Option<Installation>, Failure> {
     let answer = api.get(&["installations"], &[]).await?;
-    let list: Items<Installation> = output::decode(&answer)?;
-    let mut items = list.items;
+    let Installations {
+        mut items,
+        unreachable,
+    } = output::decode(&answer)?;
     if let Some(named) = named {
-        return Ok(items.into_iter().find(|found| found.database == named));
+        let found = items.into_iter().find(|found| found.database == named);
+        let is_unreachable = unreachable.iter().any(|name| name == named);
+        return match found {
+            None if is_unreachable => Err(unknown(&[named.to_owned()])),
+            found => Ok(found),
+        };
+    }
+    if items.is_empty() && !unreachable.is_empty() {
+        return Err(unknown(&unreachable));
     }
     if items.len() > 1 {
         let names: Vec<String> = items.into_iter().map(|found| found.database).collect();
@@ -117,6 +134,17 @@ async fn installed(named: Option<&str>, api: &Api) -> Result<Option<Installation
         )));
     }
     Ok(items.pop())
+}
+
+/// Refuses to say that nothing is in databases that nobody can look into.
+fn unknown(databases: &[String]) -> Failure {
+    Failure::failed(
+        "postgres_database_unreachable",
+        format!(
+            "it is not known what egret keeps in {}: no session is opened there; let connections in by ALTER DATABASE … ALLOW_CONNECTIONS true",
+            databases.join(", ")
+        ),
+    )
 }
 
 /// From a database that no Egret works in.

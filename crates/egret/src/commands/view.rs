@@ -9,6 +9,7 @@ use std::io::Read;
 
 use egret_base::settings::Value;
 use reqwest::Method;
+use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use self::report::{Refresh, Verification, View};
@@ -18,13 +19,31 @@ use crate::cli::{self, Named};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
+/// The views of databases.
+#[derive(Debug, Deserialize)]
+struct Views {
+    items: Vec<View>,
+    #[serde(default)]
+    incomplete: bool,
+}
+
+/// What is said below a list of views that may lack some.
+const INCOMPLETE: &str =
+    "\nthere may be others: no session can be opened in some databases, see `egret check`";
+
 pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result<(), Failure> {
     use cli::View as Command;
     match command {
         Command::Create(view) => create(*view, api, output).await,
         Command::List { database } => {
             let answer = api.get(&["views"], &place(database.as_deref())).await?;
-            output.answer(&answer, |list: Items<View>| report::table(&list.items))
+            output.answer(&answer, |list: Views| {
+                let mut text = report::table(&list.items);
+                if list.incomplete {
+                    text.push_str(INCOMPLETE);
+                }
+                text
+            })
         }
         Command::Graph { database } => graph(database.as_deref(), api, output).await,
         Command::Show(view) => {

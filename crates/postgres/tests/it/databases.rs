@@ -1,7 +1,9 @@
 //! The databases of a server, and sessions in them.
 
+use egret_base::Coded;
 use egret_postgres::Databases;
 use egret_postgres::databases::is_gone;
+use egret_postgres::pool;
 use egret_postgres::test_support::TestDatabase;
 
 /// Every database of the server that the tests share; all of them may make some.
@@ -65,4 +67,39 @@ async fn a_database_that_is_gone_is_told_from_other_failures() {
         panic!("there is such a role")
     };
     assert!(!is_gone(&error), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_without_sessions_is_there_and_named() {
+    let database = TestDatabase::create(18).await;
+    let elsewhere = TestDatabase::create(18).await;
+    let name = &database.name;
+    let (databases, admin) = (every(&database), elsewhere.connect().await);
+    let refused = async || {
+        let asked = databases.choose(Some(name)).await.unwrap();
+        let Err(error) = databases.client(&asked).await else {
+            panic!("a session is opened")
+        };
+        assert_eq!(error.code(), "postgres_database_unreachable", "{error}");
+        assert!(error.retryable() && !is_gone(&error), "{error}");
+        assert!(error.to_string().contains(name), "{error}");
+    };
+    let preload = format!("ALTER DATABASE {name} SET session_preload_libraries = 'not_there'");
+    admin.batch_execute(&preload).await.unwrap();
+    refused().await;
+    assert!(!databases.is_closed(name).await.unwrap());
+    // Sessions of Egret as superuser load nothing.
+    let mut connection = database.connection();
+    connection.options("-c session_preload_libraries=");
+    pool::connect(&connection).await.unwrap();
+    let close = format!(
+        "ALTER DATABASE {name} RESET session_preload_libraries; ALTER DATABASE {name} ALLOW_CONNECTIONS false"
+    );
+    admin.batch_execute(&close).await.unwrap();
+    refused().await;
+    assert!(databases.is_closed(name).await.unwrap());
+    assert!(!databases.names().await.unwrap().contains(name));
+    let open = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true");
+    admin.batch_execute(&open).await.unwrap();
+    databases.client(name).await.unwrap();
 }

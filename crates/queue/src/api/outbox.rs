@@ -196,29 +196,37 @@ impl Outbox {
     pub async fn list(&self) -> Result<Vec<OutboxView>, QueueError> {
         let mut views = Vec::new();
         for database in self.inner.databases.names().await? {
-            let Some(mut client) = self.outbox_in(&database).await? else {
-                continue;
-            };
-            let counts = match store::check(&client).await {
-                Ok(()) => store::counts(&mut client).await?,
-                // Its reader says why.
-                Err(PostgresError::ForeignSchema { .. }) => Counts::default(),
-                Err(error) => return Err(error.into()),
-            };
-            let (reader, held) = match lock(&self.inner.readers).get(&database) {
-                Some(reader) => reader.told(),
-                None => ("starting".to_owned(), BTreeMap::new()),
-            };
-            views.push(OutboxView {
-                database,
-                waiting: counts.waiting,
-                oldest_ms: counts.oldest_ms,
-                rejected: counts.rejected,
-                reader,
-                held,
-            });
+            views.extend(self.show(&database).await?);
         }
         Ok(views)
+    }
+
+    /// The outbox of a database, if that has one.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn show(&self, database: &str) -> Result<Option<OutboxView>, QueueError> {
+        let Some(mut client) = self.outbox_in(database).await? else {
+            return Ok(None);
+        };
+        let counts = match store::check(&client).await {
+            Ok(()) => store::counts(&mut client).await?,
+            // Its reader says why.
+            Err(PostgresError::ForeignSchema { .. }) => Counts::default(),
+            Err(error) => return Err(error.into()),
+        };
+        let (reader, held) = match lock(&self.inner.readers).get(database) {
+            Some(reader) => reader.told(),
+            None => ("starting".to_owned(), BTreeMap::new()),
+        };
+        Ok(Some(OutboxView {
+            database: database.to_owned(),
+            waiting: counts.waiting,
+            oldest_ms: counts.oldest_ms,
+            rejected: counts.rejected,
+            reader,
+            held,
+        }))
     }
 
     /// A session in a database, if that has an outbox.
@@ -236,7 +244,13 @@ impl Outbox {
     /// The database of this name, or the only one with an outbox.
     async fn installed(&self, database: Option<&str>) -> Result<(String, Client), QueueError> {
         let mut found = Vec::new();
-        for name in self.inner.databases.names().await? {
+        let mut names = self.inner.databases.names().await?;
+        if let Some(wanted) = database
+            && self.inner.databases.is_closed(wanted).await?
+        {
+            names.push(wanted.to_owned());
+        }
+        for name in names {
             if database.is_none_or(|wanted| wanted == name)
                 && let Some(client) = self.outbox_in(&name).await?
             {

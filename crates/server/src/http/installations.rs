@@ -2,8 +2,6 @@
 //!
 //! Each engine takes back its own part; then schema `egret` goes. This is a matter of no engine alone, so it is here.
 
-use std::collections::HashMap;
-
 use axum::extract::State;
 use egret_documents::{Documents, DocumentsError};
 use egret_postgres::installation::{self, Installation as Found, Obstacle as FoundObstacle};
@@ -96,6 +94,9 @@ impl From<FoundObstacle> for Obstacle {
 struct InstallationList {
     /// The installations.
     items: Vec<Installation>,
+    /// Databases that are not known to have one, or to have none: no session can be opened in them.
+    #[schema(example = json!([]))]
+    unreachable: Vec<String>,
 }
 
 /// List what Egret keeps in databases
@@ -105,13 +106,17 @@ struct InstallationList {
     security(("token" = ["admin"])),
     responses((status = 200, description = "What is in which database.", body = InstallationList)))]
 async fn list_installations(State(door): State<Door>) -> Result<Json<InstallationList>, Problem> {
-    let outboxes = door.outbox.list().await?.into_iter();
-    let rows: HashMap<String, u64> = outboxes
-        .map(|outbox| (outbox.database, outbox.waiting + outbox.rejected))
-        .collect();
     let mut items = Vec::new();
+    let mut unreachable = door.databases.closed().await?;
     for database in door.databases.names().await? {
-        let Some(client) = door.databases.client_of_existing(&database).await? else {
+        let client = match door.databases.client_of_existing(&database).await {
+            Err(PostgresError::NoSession { .. }) => {
+                unreachable.push(database);
+                continue;
+            }
+            client => client?,
+        };
+        let Some(client) = client else {
             continue;
         };
         let Some(found) = installation::inventory(&client).await? else {
@@ -122,8 +127,9 @@ async fn list_installations(State(door): State<Door>) -> Result<Json<Installatio
             views,
             obstacles,
         } = found;
+        let outbox = door.outbox.show(&database).await?;
         items.push(Installation {
-            outbox_rows: rows.get(&database).copied(),
+            outbox_rows: outbox.map(|outbox| outbox.waiting + outbox.rejected),
             documents: door.documents.count(&database).await?,
             objects: objects.len() as u64,
             names: objects,
@@ -132,7 +138,8 @@ async fn list_installations(State(door): State<Door>) -> Result<Json<Installatio
             database,
         });
     }
-    Ok(Json(InstallationList { items }))
+    unreachable.sort();
+    Ok(Json(InstallationList { items, unreachable }))
 }
 
 /// What a removal takes with it.
@@ -189,7 +196,7 @@ async fn remove_installation(
         "egret is to be removed from a database"
     );
     let names = door.databases.names().await?;
-    if !names.contains(&database) {
+    if !names.contains(&database) && !door.databases.is_closed(&database).await? {
         let reason = egret_postgres::DatabasesError::Unknown {
             asked: database,
             names,

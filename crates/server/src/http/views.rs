@@ -156,11 +156,13 @@ async fn list_views(
     Member(caller): Member,
     Query(Place { database }): Query<Place>,
 ) -> Result<Json<ViewList>, Problem> {
-    let found = door.views.list(database.as_deref()).await;
-    let items = found.map_err(problem)?.into_iter();
+    let found = door.views.list_known(database.as_deref()).await;
+    let (items, are_all) = found.map_err(problem)?;
     let reach = caller.reach("views", &["read"]);
     Ok(Json(ViewList {
+        incomplete: !are_all,
         items: items
+            .into_iter()
             .filter(|report| reach.covers(&part_name("views", &report.name.to_string())))
             .map(|report| door.view(&caller, report))
             .collect(),

@@ -10,6 +10,7 @@ use super::{Address, Views};
 use crate::error::ViewsError;
 use crate::model::{ViewName, ViewReport};
 use crate::store::registry::{self, Record};
+use crate::store::report;
 use crate::worker::keeper::{Keeper, lock};
 use crate::worker::session::Session;
 
@@ -47,16 +48,49 @@ impl Views {
         keeper.clone()
     }
 
-    /// The keepers of databases with views, of one if that is named.
+    /// The views of a database, or of all databases in which sessions can be opened, in order.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn list(&self, database: Option<&str>) -> Result<Vec<ViewReport>, ViewsError> {
+        Ok(self.list_known(database).await?.0)
+    }
+
+    /// The same, and whether these are all that there are.
+    ///
+    /// # Errors
+    /// Those of [`Self::list`].
+    pub async fn list_known(
+        &self,
+        database: Option<&str>,
+    ) -> Result<(Vec<ViewReport>, bool), ViewsError> {
+        let _permit = self.admit().await?;
+        let mut all = Vec::new();
+        let (keepers, are_all) = self.installed(database).await?;
+        for keeper in keepers {
+            let session = keeper.session().await?;
+            all.extend(
+                report::reports(&session.client, &keeper.database, |view| {
+                    keeper.latest(view)
+                })
+                .await?,
+            );
+            keeper.give_back(session);
+        }
+        Ok((all, are_all))
+    }
+
+    /// The keepers of databases with views, of one if that is named, and whether it is known of all databases that have some.
     pub(super) async fn installed(
         &self,
         database: Option<&str>,
-    ) -> Result<Vec<Arc<Keeper>>, ViewsError> {
+    ) -> Result<(Vec<Arc<Keeper>>, bool), ViewsError> {
         let databases = &self.inner.shared.databases;
         let names = match database {
             Some(name) => vec![databases.choose(Some(name)).await?],
             None => databases.names().await?,
         };
+        let mut are_known = database.is_some() || databases.closed().await?.is_empty();
         let mut all = Vec::new();
         for name in names {
             let keeper = self.keeper(&name);
@@ -64,6 +98,11 @@ impl Views {
                 Ok(true) => all.push(keeper),
                 Ok(false) => {}
                 Err(ViewsError::Postgres(error)) if is_gone(&error) => {}
+                Err(ViewsError::Postgres(PostgresError::NoSession { .. }))
+                    if database.is_none() =>
+                {
+                    are_known = false;
+                }
                 // What somebody else has made is not read, and no view of Egret's.
                 Err(ViewsError::Postgres(error @ PostgresError::ForeignSchema { .. }))
                     if database.is_none() =>
@@ -75,7 +114,7 @@ impl Views {
                 Err(error) => return Err(error),
             }
         }
-        Ok(all)
+        Ok((all, are_known))
     }
 
     /// A view that was seen a moment ago, in one database only.
@@ -105,7 +144,8 @@ impl Views {
             .collect();
         let mut all = among(known, &at.name).await?;
         if all.is_empty() {
-            all = among(self.installed(at.database.as_deref()).await?, &at.name).await?;
+            let (installed, _) = self.installed(at.database.as_deref()).await?;
+            all = among(installed, &at.name).await?;
         }
         let name = at.name.to_string();
         match (all.pop(), all.is_empty()) {
@@ -122,10 +162,16 @@ impl Views {
 
 async fn among(keepers: Vec<Arc<Keeper>>, name: &ViewName) -> Result<Vec<Found>, ViewsError> {
     let mut all = Vec::new();
+    let mut unreachable = None;
     for keeper in keepers {
         let mut session = match keeper.session().await {
             Err(ViewsError::Postgres(error)) if is_gone(&error) => {
                 keeper.set_installed(false);
+                continue;
+            }
+            // It may be in another one.
+            Err(ViewsError::Postgres(error @ PostgresError::NoSession { .. })) => {
+                unreachable = Some(error);
                 continue;
             }
             session => session?,
@@ -159,5 +205,8 @@ async fn among(keepers: Vec<Arc<Keeper>>, name: &ViewName) -> Result<Vec<Found>,
             None => keeper.give_back(session),
         }
     }
-    Ok(all)
+    match unreachable {
+        Some(error) if all.is_empty() => Err(error.into()),
+        _ => Ok(all),
+    }
 }

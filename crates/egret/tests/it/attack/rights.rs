@@ -394,3 +394,46 @@ fn an_unreachable_server_is_not_an_empty_list() {
     assert!(!list.status.success(), "{}", text(&list.stdout));
     server.stop(Signal::TERM);
 }
+
+#[test]
+fn a_database_without_connections_is_not_taken_for_an_empty_one() {
+    let (place, server, _) = embedded("attack-rights-closed");
+    place.json(&["queue", "outbox", "install", "--database", "shop"]);
+    let maintenance = place.source("postgres");
+    for sql in [
+        "ALTER DATABASE shop ALLOW_CONNECTIONS false",
+        "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = 'shop'",
+    ] {
+        place.psql(&maintenance, sql).unwrap();
+    }
+    let listed = request(
+        &place,
+        "GET",
+        "/v1/installations",
+        &admin(&place),
+        &Value::Null,
+    );
+    assert_eq!(listed.0, 200, "{}", listed.1);
+    assert!(
+        listed.1.contains(r#""unreachable":["shop"]"#),
+        "{}",
+        listed.1
+    );
+    let path = "/v1/installations/shop?force=true";
+    let (status, answer) = request(&place, "DELETE", path, &admin(&place), &Value::Null);
+    assert_eq!(status, 503, "{answer}");
+    assert!(
+        answer.contains("postgres_database_unreachable") && answer.contains("shop"),
+        "{answer}"
+    );
+    assert_eq!(place.json(&["view", "list"])["incomplete"], true);
+    let refused = place.run(&["uninstall", "--database", "shop", "--force"]);
+    assert!(!refused.status.success(), "{}", text(&refused.stdout));
+    let told = text(&refused.stderr);
+    assert!(told.contains("it is not known what egret keeps"), "{told}");
+    place
+        .psql(&maintenance, "ALTER DATABASE shop ALLOW_CONNECTIONS true")
+        .unwrap();
+    place.json(&["uninstall", "--database", "shop", "--force"]);
+    server.stop(Signal::TERM);
+}

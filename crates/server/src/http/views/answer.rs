@@ -236,6 +236,9 @@ pub(super) fn moment(ms: i64) -> Timestamp {
 pub(super) struct ViewList {
     /// The views.
     pub(super) items: Vec<View>,
+    /// Whether there may be others, in databases in which no session can be opened.
+    #[schema(example = false)]
+    pub(super) incomplete: bool,
 }
 
 /// What a refresh did.
