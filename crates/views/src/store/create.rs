@@ -150,7 +150,8 @@ pub async fn show(
         Ok(()) => Ok(savepoint.commit().await?),
         Err(_) => {
             savepoint.rollback().await?;
-            let dropped = transaction.batch_execute(&format!("DROP VIEW {name}"));
+            let drop_view = format!("DROP VIEW {name}");
+            let dropped = transaction.batch_execute(&drop_view);
             dropped.await.map_err(|error| needed(record, error))?;
             let create = format!("CREATE VIEW {name} AS {shown}");
             Ok(transaction.batch_execute(&create).await?)
