@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::durable;
 
 pub use known::{KNOWN_PARTS, KnownParts};
-pub use place::{PLACE, claim_place, stated_place};
+pub use place::{claim_place, stated_place};
 
 /// More parts than this are no use on any machine.
 pub const PARTS_MAX: u32 = 64;

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::durable;
 
 /// The file's name, in the directory of a part.
-pub const PLACE: &str = "place";
+const PLACE: &str = "place";
 
 /// The part that a directory says it is, such as `queue/001`. `None` where it says nothing, as one of an earlier version.
 ///

@@ -106,7 +106,7 @@ fn mend(home: &Home, part: &str, stamp: &str) -> Result<(), Failure> {
             egret_series::repair::repair(&series(home), name, stamp).map_err(failure)?;
         }
         _ if state::is_part(part) => state::mend(&home.state_db(), part, stamp)?,
-        _ => home.forget(part)?,
+        _ => home.forget(part, stamp)?,
     }
     Ok(())
 }

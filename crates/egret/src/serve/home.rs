@@ -159,11 +159,18 @@ impl Home {
         ))
     }
 
-    /// Lets the next start begin a part anew.
+    /// Lets the next start begin a part anew. Of the embedded server the password is moved aside, under a name with
+    /// `.damaged-` and `stamp` in it: while it is there, no other server is made.
     ///
     /// # Errors
-    /// When the list of what there was cannot be read or written.
-    pub fn forget(&self, part: &str) -> anyhow::Result<()> {
+    /// When the password cannot be moved, or the list of what there was cannot be read or written.
+    pub fn forget(&self, part: &str, stamp: &str) -> anyhow::Result<()> {
+        let password = self.data_dir.join(egret_branches::PASSWORD_FILE);
+        if part == POSTGRES_PART && password.exists() {
+            let name = format!("{}.damaged-{stamp}", egret_branches::PASSWORD_FILE);
+            let moved = fs::rename(&password, self.data_dir.join(name));
+            moved.with_context(|| format!("move {} aside", password.display()))?;
+        }
         let changed = self.known_parts()?.change(|parts| {
             parts.remove(part);
         });

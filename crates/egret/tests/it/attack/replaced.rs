@@ -22,6 +22,13 @@ async fn a_volume_whose_directory_is_gone_is_missed() {
         !place.data_dir().join("volume").exists(),
         "it is not begun anew"
     );
+    let found = place.json(&["repair", "postgres", "--yes"]);
+    assert_eq!(found["items"][0]["part"], "postgres", "{found}");
+    assert!(!place.data_dir().join("superuser.password").exists());
+    // As was asked for.
+    let server = place.start(&["serve"]);
+    assert_eq!(count(&place, &ids).await, (TASKS, 0));
+    server.stop(Signal::TERM);
 }
 
 #[tokio::test]
