@@ -31,14 +31,6 @@ pub struct Api {
     token: Option<String>,
 }
 
-/// Codes of refusals that another scope of the token would help with.
-const SCOPE_CODES: &[&str] = &[
-    "scope_missing",
-    "access_denied",
-    "view_read_denied",
-    "forbidden",
-];
-
 /// How the TLS library calls a refusal by [`own_certificate`].
 const ANOTHER_CERTIFICATE: &str = "ApplicationVerificationFailure";
 
@@ -439,6 +431,7 @@ impl Api {
             Err(_) => return self.stranger(),
         };
         let listed = problem.listed();
+        let lacks_scope = problem.lacks_scope();
         let code = problem.code.or(problem.error_type);
         let message = problem
             .detail
@@ -451,9 +444,7 @@ impl Api {
                     .to_owned(),
             ),
             401 => Some("the token is unknown, revoked or expired: `egret token list` shows those that are good".to_owned()),
-            403 if code.as_deref().is_some_and(|code| SCOPE_CODES.contains(&code)) => {
-                Some("use a token with that scope: `egret token create NAME --scope …` makes one".to_owned())
-            }
+            403 if lacks_scope => Some("use a token with that scope: `egret token create NAME --scope …` makes one".to_owned()),
             _ if listed.is_some() => listed,
             429 | 503 => retry_after.map(|seconds| format!("try again in {seconds} s")),
             _ => None,

@@ -48,7 +48,21 @@ struct Referrer {
     id: String,
 }
 
+/// Codes of refusals that another scope of the token would help with.
+const SCOPE_CODES: [&str; 4] = [
+    "scope_missing",
+    "access_denied",
+    "view_read_denied",
+    "forbidden",
+];
+
 impl Problem {
+    /// Whether the token lacks a scope, rather than a role some right in PostgreSQL.
+    pub(super) fn lacks_scope(&self) -> bool {
+        let code = self.code.as_deref().or(self.error_type.as_deref());
+        code.is_some_and(|code| SCOPE_CODES.contains(&code))
+    }
+
     /// All that it is about, a line for each, where its message names the first alone.
     pub(super) fn listed(&self) -> Option<String> {
         let violations = self
