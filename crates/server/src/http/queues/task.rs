@@ -340,7 +340,7 @@ impl From<Result<(), QueueError>> for ReportOutcome {
 
 /// Why one item of several was refused.
 #[derive(Serialize, ToSchema)]
-struct Refusal {
+pub(super) struct Refusal {
     /// Stable identifier of the error, to be matched by programs.
     #[schema(example = "lease_lost")]
     code: &'static str,
