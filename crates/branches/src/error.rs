@@ -23,13 +23,11 @@ pub enum BranchesError {
         id: String,
     },
     /// The name is in use by a branch that was asked for differently.
-    #[error(
-        "branch `{name}` exists with another {differs}: choose another name or destroy it first"
-    )]
+    #[error("branch `{name}` exists with {differs}: choose another name or destroy it first")]
     NameTaken {
         /// The name.
         name: String,
-        /// What differs.
+        /// What differs, with its article: `another preset`, `other settings`.
         differs: &'static str,
     },
     /// A value of the request cannot be used.

@@ -115,26 +115,26 @@ pub fn ttl(ttl_ms: Option<u64>, config: &BranchesConfig) -> Result<(), BranchesE
 /// [`BranchesError::NameTaken`] with what differs.
 pub fn same(existing: &Branch, request: &NewBranch) -> Result<(), BranchesError> {
     let differs = if existing.from != request.from {
-        "origin"
+        "another origin"
     } else if existing.preset != request.preset {
-        "preset"
+        "another preset"
     } else if existing.durable != durable(request) {
-        "durability"
+        "another durability"
     } else if request.superuser != existing.superuser
         && (request.superuser || request.from == crate::model::From::NewestTemplate)
     {
         // A copy of a superuser's branch is one without being asked for as such.
-        "rights"
+        "other rights"
     } else if existing.role_passwords != request.role_passwords {
-        "passwords"
+        "other passwords"
     } else if existing.settings != request.settings {
-        "settings"
+        "other settings"
     } else if request.ttl_ms.is_some() && existing.ttl_ms != request.ttl_ms {
-        "lifetime"
+        "another lifetime"
     } else if !request.labels.is_empty() && existing.labels != request.labels {
-        "labels"
+        "other labels"
     } else if request.protected && !existing.protected {
-        "protection"
+        "another protection"
     } else {
         return Ok(());
     };
