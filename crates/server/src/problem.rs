@@ -22,6 +22,9 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 /// Seconds after which a caller may try again when the error does not say.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
+/// Bytes of a detail, which may repeat what a caller has sent: over gRPC it travels in a header.
+const DETAIL_BYTES_MAX: usize = 4_096;
+
 /// What went wrong (RFC 9457), with Egret's stable code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
@@ -107,6 +110,16 @@ pub fn grpc_status(error: &dyn Coded) -> tonic::Status {
     problem.to_grpc_status()
 }
 
+/// A detail without its middle where it is too long: what failed stands at its beginning, and what to do at its end.
+fn bounded(mut detail: String) -> String {
+    if detail.len() > DETAIL_BYTES_MAX {
+        let from = detail.floor_char_boundary(DETAIL_BYTES_MAX / 4 * 3);
+        let to = detail.ceil_char_boundary(detail.len() - DETAIL_BYTES_MAX / 4);
+        detail.replace_range(from..to, "…");
+    }
+    detail
+}
+
 impl Problem {
     /// The problem of an error, with the messages of its sources.
     pub fn of(error: &dyn Coded) -> Self {
@@ -118,10 +131,9 @@ impl Problem {
         } else {
             whole.clone()
         };
+        let logged_detail = (shown != whole).then_some(whole);
         let mut problem = Self::new(status, error.code(), shown, error.retryable());
-        if problem.detail != whole {
-            problem.logged_detail = Some(whole);
-        }
+        problem.logged_detail = logged_detail;
         problem.grpc_code = Some(grpc_code(error.kind()));
         problem
     }
@@ -138,7 +150,7 @@ impl Problem {
             title: status.canonical_reason().unwrap_or("Error").to_owned(),
             status: status.as_u16(),
             code: code.to_owned(),
-            detail,
+            detail: bounded(detail),
             retryable,
             request_id: None,
             retry_after_seconds: (waits && retryable).then_some(RETRY_AFTER_SECONDS),

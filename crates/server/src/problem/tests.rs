@@ -127,3 +127,13 @@ fn finer_statuses_than_the_kind_has() {
         assert_eq!(Problem::from(error.clone()).status, status, "{error}");
     }
 }
+
+/// Over gRPC the detail travels in a header, which clients bound.
+#[test]
+fn a_long_detail_loses_its_middle() {
+    let long = format!("name: `{}` is too long", "ä".repeat(100_000));
+    let problem = Problem::new(StatusCode::BAD_REQUEST, "invalid_request", long, false);
+    assert!(problem.detail.len() <= DETAIL_BYTES_MAX + "…".len());
+    assert!(problem.detail.starts_with("name: `ää"));
+    assert!(problem.detail.ends_with("ää` is too long"));
+}

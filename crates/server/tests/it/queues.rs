@@ -3,6 +3,7 @@
 mod attaching;
 mod calling;
 mod frames;
+mod hostile;
 mod looking;
 mod making;
 mod producing;
