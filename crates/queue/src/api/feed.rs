@@ -1,5 +1,6 @@
 //! Enqueueing from inside the program: tasks of other engines, and rows of outboxes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use egret_base::id::Uuid;
@@ -14,6 +15,7 @@ use super::queues::check_name;
 use super::sink::{Enqueued, ProduceSink};
 use super::submit::Submission;
 use crate::error::QueueError;
+use crate::model::TaskId;
 
 /// How long it is remembered what a task was made from, in milliseconds: seven days.
 pub(crate) const ORIGIN_WINDOW_MS: u64 = 7 * 86_400_000;
@@ -75,17 +77,20 @@ impl Queues {
 }
 
 impl Queues {
-    /// Waits until everything that was committed before survives a loss of power, whatever
-    /// `queue.durability` is: for those who then let go of what they hold themselves.
+    /// Waits until these tasks, which are committed, survive a loss of power, whatever `queue.durability` is: for those
+    /// who then let go of what they hold themselves. Other partitions than those of the tasks are not asked.
     ///
     /// # Errors
     /// Why that cannot be said of a partition.
-    pub(crate) async fn make_durable(&self) -> Result<(), QueueError> {
+    pub(crate) async fn make_durable(&self, tasks: &[TaskId]) -> Result<(), QueueError> {
         if self.inner.config.durability == "fsync" {
             return Ok(());
         }
+        let partitions = tasks.iter();
+        let partitions = partitions.map(|task| self.inner.partition_of(task.shard()));
+        let partitions: BTreeSet<usize> = partitions.collect::<Result<_, _>>()?;
         let mut synced = Vec::new();
-        for partition in 0..self.inner.partitions()?.len() {
+        for partition in partitions {
             let (tell, told) = oneshot::channel();
             let answer = Box::new(move |outcome| {
                 // Whoever asked may have gone away.

@@ -3,7 +3,7 @@
 //! A service of its own, above PostgreSQL: the engine needs none of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_postgres::databases::is_gone;
@@ -122,6 +122,16 @@ impl Outbox {
         tracing::info!(database, "the outbox is installed");
         self.inner.changed.notify_one();
         Ok(database)
+    }
+
+    /// The names of the queues that rows may be for.
+    pub(crate) fn queue_names(&self) -> Vec<String> {
+        let queues = &self.inner.queues.inner;
+        let known = queues.queues.read().unwrap_or_else(PoisonError::into_inner);
+        let own = known.get(queues.config.outbox_tenant.as_str());
+        own.map_or_else(Vec::new, |own| {
+            own.keys().map(ToString::to_string).collect()
+        })
     }
 
     pub(crate) fn size_limits(&self) -> SizeLimits {

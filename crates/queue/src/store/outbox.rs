@@ -70,6 +70,8 @@ pub struct OutboxRow {
     pub chain: Option<String>,
     /// Keys of rows of the chain, or ids of tasks, that it waits for.
     pub after: Vec<String>,
+    /// The role whose session wrote it.
+    pub enqueued_by: String,
 }
 
 /// A row as it was found: whole, or with what is wrong with it.
@@ -216,6 +218,17 @@ async fn counts_in(transaction: &Transaction<'_>) -> Result<Counts, PostgresErro
     })
 }
 
+/// What of an outbox is not read at the moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldRows {
+    /// Rows for these queues.
+    pub queues: Vec<String>,
+    /// Rows that these roles wrote, except for the queues `existing`.
+    pub roles: Vec<String>,
+    /// Queues that exist, where there are such roles.
+    pub existing: Vec<String>,
+}
+
 /// Becomes the one that reads this outbox, until the session ends; false when somebody else is.
 pub async fn become_reader(client: &Client) -> Result<bool, PostgresError> {
     let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
@@ -234,12 +247,12 @@ pub async fn set_limits(client: &Client, limits: SizeLimits) -> Result<(), Postg
     Ok(())
 }
 
-/// The oldest rows whose queues are not held: at most so many, of about so many bytes, at least one; with
+/// The oldest rows that are not held: at most so many, of about so many bytes, at least one; with
 /// each row of a chain the others of it. Beyond `bytes_max` is at most one row, and beyond as many again one
 /// chain; what is larger than `limits` is not read.
 pub async fn next(
     client: &Client,
-    held: &[String],
+    held: &HeldRows,
     rows_max: i64,
     bytes_max: i64,
     limits: SizeLimits,
@@ -247,7 +260,18 @@ pub async fn next(
     let sql = include_str!("outbox/next.sql");
     let (chain, payload) = (limits.chain(), limits.payload());
     let rows = client
-        .query(sql, &[&held, &rows_max, &bytes_max, &chain, &payload])
+        .query(
+            sql,
+            &[
+                &held.queues,
+                &rows_max,
+                &bytes_max,
+                &chain,
+                &payload,
+                &held.roles,
+                &held.existing,
+            ],
+        )
         .await;
     let rows = rows.map_err(server("read egret.outbox"))?;
     Ok(rows.iter().map(found).collect())
@@ -303,6 +327,7 @@ fn read(row: &Row) -> Result<OutboxRow, String> {
         traceparent: get(row, 14)?,
         chain: get(row, 15)?,
         after: get(row, 16)?,
+        enqueued_by: get(row, 18)?,
     })
 }
 

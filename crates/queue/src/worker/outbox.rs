@@ -31,7 +31,7 @@ use crate::api::produce::{BATCH_MAX, Format, NewTask};
 use crate::api::sink::Enqueued;
 use crate::error::QueueError;
 use crate::store::outbox::{self as store, Defect, Found, OutboxRow, Refused};
-use holds::{Holds, Presence};
+use holds::{Holds, Presence, Verdict};
 
 /// Bytes of rows that are taken at a time: about so many of single rows, and as many of chains.
 const BATCH_BYTES_MAX: i64 = 8 << 20;
@@ -45,6 +45,9 @@ const AGAIN: Policy = Policy {
     first_wait: Duration::from_millis(100),
     longest_wait: Duration::from_secs(10),
 };
+
+/// What a reader does that can.
+const READING: &str = "reading";
 
 /// Interruptions in a row that a restart of the server explains: they are no fault yet.
 const FAILURES_PASSING: u32 = 5;
@@ -172,6 +175,19 @@ impl Reading {
         doing.clone_into(&mut lock(&self.told).doing);
     }
 
+    fn tell_held(&self, holds: &Holds) {
+        let mut told = lock(&self.told);
+        told.held = holds.reasons();
+        told.doing = match holds.waiting_role() {
+            None => READING.to_owned(),
+            Some((role, reason)) => {
+                format!(
+                    "{READING}; rows of role {role} wait for queues that do not exist: {reason}"
+                )
+            }
+        };
+    }
+
     /// One connection: becomes the reader, then reads for as long as it can.
     async fn session(
         &mut self,
@@ -194,7 +210,7 @@ impl Reading {
         }
         store::install(&mut client).await?;
         store::set_limits(&client, self.outbox.size_limits()).await?;
-        self.tell("reading");
+        self.tell(READING);
         unreachable.recover("the outbox is read again");
         *failures = 0;
         let reading = &self.outbox.inner.metrics.reading;
@@ -223,7 +239,7 @@ impl Reading {
         let limits = self.outbox.size_limits();
         let rows_max = BATCH_MAX as i64;
         while !*self.stopping.borrow() {
-            let held = holds.names();
+            let held = holds.held(|| self.outbox.queue_names());
             let found = store::next(client, &held, rows_max, BATCH_BYTES_MAX, limits).await?;
             let before = holds.len();
             match found.is_empty() {
@@ -232,7 +248,7 @@ impl Reading {
             }
             let metrics = &self.outbox.inner.metrics;
             metrics.held.inc_by(holds.len() as i64 - before as i64);
-            lock(&self.told).held = holds.reasons();
+            self.tell_held(holds);
             if found.is_empty() {
                 break;
             }
@@ -251,12 +267,13 @@ impl Reading {
         inner.steps.before("enqueue");
         let outcomes = self.enqueue(found).await;
         let (mut taken, mut refused, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
-        let mut replayed = 0;
+        let (mut tasks, mut replayed) = (Vec::new(), 0);
         for (found, outcome) in found.iter().zip(outcomes) {
             match outcome {
                 Ok(task) => {
                     holds.release(&found.row.queue);
                     replayed += usize::from(task.replayed);
+                    tasks.push(task.id);
                     taken.push(&found.row);
                 }
                 Err(error) if is_for_good(&error) => refused.push(Refused {
@@ -270,7 +287,7 @@ impl Reading {
         refused.extend(self.hold(waiting, holds));
         if !taken.is_empty() {
             // Rows are deleted for good, whatever becomes of the power.
-            inner.queues.make_durable().await?;
+            inner.queues.make_durable(&tasks).await?;
             inner.steps.before("delete");
             store::taken(client, &taken).await?;
             inner.metrics.count("enqueued", taken.len() - replayed);
@@ -289,7 +306,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Holds the queues of rows that wait. Returns the rows that cannot: of queues that could not be
+    /// Holds the queues of rows that wait. Returns the rows that are rejected: of queues that could not be
     /// created, only some are held.
     fn hold<'r>(
         &self,
@@ -298,23 +315,23 @@ impl Reading {
     ) -> Vec<Refused<'r>> {
         let queues = &self.outbox.inner.queues;
         let tenant = &queues.config().outbox_tenant;
-        let mut is_held = Vec::with_capacity(waiting.len());
+        let mut verdicts = Vec::with_capacity(waiting.len());
         for (row, error) in &waiting {
             let presence = match queues.known_queue(tenant, &row.queue) {
                 Some(_) => Presence::Existing,
                 None => Presence::Missing,
             };
-            is_held.push(holds.hold(&row.queue, presence, error));
+            verdicts.push(holds.hold(row, presence, error));
         }
         // A chain waits as a whole, or not at all.
-        let unheld: HashSet<&str> = (waiting.iter().zip(&is_held))
-            .filter(|(_, is_held)| !**is_held)
+        let rejected: HashSet<&str> = (waiting.iter().zip(&verdicts))
+            .filter(|(_, verdict)| **verdict == Verdict::Rejected)
             .filter_map(|((row, _), _)| row.chain.as_deref())
             .collect();
-        let rows = waiting.into_iter().zip(is_held);
-        rows.filter(|((row, _), is_held)| {
+        let rows = waiting.into_iter().zip(verdicts);
+        rows.filter(|((row, _), verdict)| {
             let chain = row.chain.as_deref();
-            !is_held || chain.is_some_and(|chain| unheld.contains(chain))
+            *verdict == Verdict::Rejected || chain.is_some_and(|chain| rejected.contains(chain))
         })
         .map(|((row, error), _)| Refused {
             row,

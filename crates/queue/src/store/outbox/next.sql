@@ -1,5 +1,6 @@
 -- The oldest rows of the queues that are not held, as many as fit: $1 queues held, $2 rows, $3 bytes, $4 bytes of a
 -- chain at most, $5 bytes of a payload at most. Beyond $3 bytes goes one row, and beyond as many again one chain.
+-- Rows of the roles $6 are left where they are unless they are for the queues $7.
 -- One step of an index per queue finds the queues, and another the oldest rows of each.
 WITH RECURSIVE waiting (queue) AS (
     (SELECT queue FROM egret.outbox ORDER BY queue LIMIT 1)
@@ -11,7 +12,9 @@ WITH RECURSIVE waiting (queue) AS (
     SELECT found.queue, found.key
     FROM waiting CROSS JOIN LATERAL (
         SELECT queue, key FROM egret.outbox
-        WHERE outbox.queue = waiting.queue ORDER BY key LIMIT $2::bigint) AS found
+        WHERE outbox.queue = waiting.queue
+              AND (enqueued_by <> ALL ($6::text[]) OR waiting.queue = ANY ($7::text[]))
+        ORDER BY key LIMIT $2::bigint) AS found
     WHERE waiting.queue IS NOT NULL AND waiting.queue <> ALL ($1::text[])
     ORDER BY found.key LIMIT $2::bigint
 ), sized AS (
@@ -57,7 +60,7 @@ SELECT whole.queue, whole.key::text, content.payload, content.is_json, content.p
        coalesce(greatest(extract(epoch FROM content.run_at) * 1000, 0), 0)::bigint AS run_at_ms, content.max_attempts,
        content.timeout_ms, content.unique_key, content.unique_window_ms, content.tags, content.metadata::text,
        content.callback_url, content.traceparent, whole.chain::text, content.after::text[],
-       CASE WHEN whole.is_withheld THEN whole.bytes END AS withheld_bytes
+       CASE WHEN whole.is_withheld THEN whole.bytes END AS withheld_bytes, content.enqueued_by
 FROM whole LEFT JOIN egret.outbox AS content
      ON content.queue = whole.queue AND content.key = whole.key AND NOT whole.is_withheld
 ORDER BY whole.key

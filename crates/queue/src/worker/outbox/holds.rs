@@ -1,4 +1,5 @@
-//! Queues that take nothing in at the moment: their rows wait, those of others go on.
+//! What is left alone for a while: queues that take nothing in at the moment, and roles that have written rows for more
+//! queues that do not exist than are held. Their rows wait, those of others go on.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -9,16 +10,17 @@ use egret_postgres::retry::Policy;
 use tokio::time::Instant;
 
 use crate::error::QueueError;
+use crate::store::outbox::{HeldRows, OutboxRow};
 
-/// How long a queue is left alone that took nothing in.
+/// How long a queue or role is left alone of which a row was not taken.
 const LEFT_ALONE: Policy = Policy {
     attempts: u32::MAX,
     first_wait: Duration::from_millis(100),
     longest_wait: Duration::from_secs(10),
 };
 
-/// Queues held at a time that do not exist. Their names are made up by whoever writes rows, as many as there
-/// are rows, while existing ones are bounded by `queue.queues_max`.
+/// Queues held at a time for one role that do not exist. Their names are made up by whoever writes rows, as many as
+/// there are rows, while existing ones are bounded by `queue.queues_max`.
 const MISSING_HELD_MAX: usize = 100;
 
 /// Whether a queue exists.
@@ -29,18 +31,62 @@ pub(super) enum Presence {
     Missing,
 }
 
+/// What becomes of a row that was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It waits in the outbox.
+    Waits,
+    /// It is rejected: too many queues of its role do not exist, and a limit forbids to create them.
+    Rejected,
+}
+
 /// See the module.
 pub(super) struct Holds {
     database: String,
     by_queue: HashMap<String, Hold>,
+    /// Of rows for queues that do not exist and are not held.
+    by_role: HashMap<String, Pause>,
 }
 
-struct Hold {
+/// How long something is left alone.
+struct Pause {
     until: Instant,
     refusals: u32,
     reason: String,
-    presence: Presence,
     waiting: Condition,
+}
+
+struct Hold {
+    pause: Pause,
+    presence: Presence,
+    /// The role for whose rows it came to be held.
+    role: String,
+}
+
+impl Pause {
+    fn new(subject: &str) -> Self {
+        Self {
+            until: Instant::now(),
+            refusals: 0,
+            reason: String::new(),
+            waiting: Condition::new("outbox_rows_waiting", subject),
+        }
+    }
+
+    fn lasts(&self, now: Instant) -> bool {
+        self.until > now
+    }
+
+    fn prolong(&mut self, subject: &str, error: &QueueError) {
+        self.refusals += 1;
+        self.until = Instant::now() + LEFT_ALONE.wait(self.refusals);
+        self.reason = error.to_string();
+        // What takes nothing in at present is no fault of the outbox.
+        if self.waiting.begin(error) {
+            let condition = "outbox_rows_waiting";
+            tracing::info!(condition, subject, %error, "rows of the outbox wait");
+        }
+    }
 }
 
 impl Holds {
@@ -48,6 +94,7 @@ impl Holds {
         Self {
             database: database.to_owned(),
             by_queue: HashMap::new(),
+            by_role: HashMap::new(),
         }
     }
 
@@ -56,61 +103,83 @@ impl Holds {
         self.by_queue.len()
     }
 
-    /// Those that are to be left alone now.
-    pub fn names(&self) -> Vec<String> {
+    /// What is to be left alone now; `existing` lists the queues that exist.
+    pub fn held(&self, existing: impl FnOnce() -> Vec<String>) -> HeldRows {
         let now = Instant::now();
-        let held = self.by_queue.iter().filter(|(_, hold)| hold.until > now);
-        held.map(|(name, _)| name.clone()).collect()
+        let queues = self.by_queue.iter();
+        let queues = queues.filter(|(_, hold)| hold.pause.lasts(now));
+        let roles = self.by_role.iter().filter(|(_, pause)| pause.lasts(now));
+        let roles: Vec<String> = roles.map(|(role, _)| role.clone()).collect();
+        HeldRows {
+            queues: queues.map(|(name, _)| name.clone()).collect(),
+            existing: match roles.is_empty() {
+                true => Vec::new(),
+                false => existing(),
+            },
+            roles,
+        }
     }
 
-    /// Only these have rows.
-    pub fn keep(&mut self, names: &[String]) {
-        self.by_queue.retain(|name, _| names.contains(name));
+    /// Nothing but what is held has rows.
+    pub fn keep(&mut self, held: &HeldRows) {
+        self.by_queue.retain(|name, _| held.queues.contains(name));
+        self.by_role.retain(|role, _| held.roles.contains(role));
     }
 
-    /// Those with the reason.
+    /// The queues held, with the reason.
     pub fn reasons(&self) -> BTreeMap<String, String> {
         let held = self.by_queue.iter();
-        held.map(|(name, hold)| (name.clone(), hold.reason.clone()))
+        held.map(|(name, hold)| (name.clone(), hold.pause.reason.clone()))
             .collect()
     }
 
-    /// Holds a queue of which a row was refused. Returns whether it is held: not where too many are that do
-    /// not exist.
-    pub fn hold(&mut self, queue: &str, presence: Presence, error: &QueueError) -> bool {
-        let is_known = self.by_queue.contains_key(queue);
-        if !is_known && presence == Presence::Missing && self.missing() >= MISSING_HELD_MAX {
-            return false;
-        }
-        let (now, subject) = (Instant::now(), format!("{}, queue {queue}", self.database));
-        let known = self.by_queue.entry(queue.to_owned());
-        let hold = match known {
-            // The other rows of the same batch.
-            Entry::Occupied(known) if known.get().until > now => return true,
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(Hold {
-                until: now,
-                refusals: 0,
-                reason: String::new(),
-                presence,
-                waiting: Condition::new("outbox_rows_waiting", subject.as_str()),
-            }),
-        };
-        hold.refusals += 1;
-        hold.until = now + LEFT_ALONE.wait(hold.refusals);
-        hold.reason = error.to_string();
-        hold.presence = presence;
-        // A queue that takes nothing in at present is no fault of the outbox.
-        if hold.waiting.begin(error) {
-            let condition = "outbox_rows_waiting";
-            tracing::info!(condition, subject, %error, "rows of the outbox wait for their queue");
-        }
-        true
+    /// The first role of which rows wait for queues that are not held, with the reason.
+    pub fn waiting_role(&self) -> Option<(&str, &str)> {
+        let first = self.by_role.iter().min_by_key(|(role, _)| role.as_str());
+        first.map(|(role, pause)| (role.as_str(), pause.reason.as_str()))
     }
 
-    fn missing(&self) -> usize {
+    /// Holds the queue of a row that was not taken, or its role where too many of its queues are held that do not exist.
+    pub fn hold(&mut self, row: &OutboxRow, presence: Presence, error: &QueueError) -> Verdict {
+        let (queue, role) = (&row.queue, &row.enqueued_by);
+        let is_known = self.by_queue.contains_key(queue);
+        if !is_known && presence == Presence::Missing && self.missing_of(role) >= MISSING_HELD_MAX {
+            // Any other reason than a limit may pass.
+            if matches!(error, QueueError::Limit(_)) {
+                return Verdict::Rejected;
+            }
+            self.hold_role(role, error);
+            return Verdict::Waits;
+        }
+        let (now, subject) = (Instant::now(), format!("{}, queue {queue}", self.database));
+        let hold = match self.by_queue.entry(queue.clone()) {
+            // The other rows of the same batch.
+            Entry::Occupied(known) if known.get().pause.lasts(now) => return Verdict::Waits,
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert(Hold {
+                pause: Pause::new(&subject),
+                presence,
+                role: role.clone(),
+            }),
+        };
+        hold.pause.prolong(&subject, error);
+        hold.presence = presence;
+        Verdict::Waits
+    }
+
+    fn hold_role(&mut self, role: &str, error: &QueueError) {
+        let subject = format!("{}, role {role}", self.database);
+        let pause = self.by_role.entry(role.to_owned());
+        let pause = pause.or_insert_with(|| Pause::new(&subject));
+        // The other rows of the same batch.
+        if !pause.lasts(Instant::now()) {
+            pause.prolong(&subject, error);
+        }
+    }
+
+    fn missing_of(&self, role: &str) -> usize {
         let held = self.by_queue.values();
-        held.filter(|hold| hold.presence == Presence::Missing)
+        held.filter(|hold| hold.presence == Presence::Missing && hold.role == role)
             .count()
     }
 
@@ -121,21 +190,21 @@ impl Holds {
         if self
             .by_queue
             .get(queue)
-            .is_some_and(|hold| hold.until <= now)
+            .is_some_and(|hold| !hold.pause.lasts(now))
             && let Some(hold) = self.by_queue.remove(queue)
         {
-            hold.waiting
-                .recover("the queue takes rows of the outbox again");
+            let waiting = hold.pause.waiting;
+            waiting.recover("the queue takes rows of the outbox again");
         }
     }
 
-    /// How long until one of them is to be tried again.
+    /// How long until something of it is to be tried again.
     pub fn wait(&self) -> Duration {
         let now = Instant::now();
-        let waits = self
-            .by_queue
-            .values()
-            .map(|hold| hold.until.saturating_duration_since(now));
+        let queues = self.by_queue.values().map(|hold| &hold.pause);
+        let waits = queues
+            .chain(self.by_role.values())
+            .map(|pause| pause.until.saturating_duration_since(now));
         waits.min().unwrap_or(Duration::MAX)
     }
 }

@@ -29,14 +29,16 @@ struct Batch {
 
 async fn next(client: &Client, bytes_max: i64, chain_bytes_max: i64) -> Batch {
     let sql = include_str!("../../../src/store/outbox/next.sql");
-    let held: Vec<String> = Vec::new();
+    let none: Vec<String> = Vec::new();
     let (rows_max, payload_bytes_max) = (1_000_i64, 1_000_i64);
-    let values: [&(dyn egret_postgres::tokio_postgres::types::ToSql + Sync); 5] = [
-        &held,
+    let values: [&(dyn egret_postgres::tokio_postgres::types::ToSql + Sync); 7] = [
+        &none,
         &rows_max,
         &bytes_max,
         &chain_bytes_max,
         &payload_bytes_max,
+        &none,
+        &none,
     ];
     let rows = client.query(sql, &values).await.unwrap();
     let chains: BTreeSet<String> = rows.iter().filter_map(|row| row.get("chain")).collect();
@@ -162,5 +164,113 @@ async fn queues_that_cannot_be_created_are_held_up_to_a_bound() {
     let aside = "SELECT count(*) FROM egret.outbox_rejected WHERE reason LIKE '%queue.queues_max%'
                                                              OR reason LIKE '%queue.tenant_queues_max%'";
     assert_eq!(count(&rig.client, aside).await, 47);
+    rig.stop().await;
+}
+
+/// Two roles that may enqueue.
+async fn roles(rig: &Rig) -> [String; 2] {
+    let roles = ["greedy", "modest"].map(|name| format!("{name}_{}", rig.database.name));
+    for role in &roles {
+        let create = format!("CREATE ROLE {role}");
+        rig.client.batch_execute(&create).await.unwrap();
+    }
+    rig.outbox.install(None, &roles).await.unwrap();
+    roles
+}
+
+/// Runs a statement in a session of a role.
+async fn run_as(rig: &Rig, role: &str, sql: &str) {
+    let session = format!("SET SESSION AUTHORIZATION {role}; {sql}; RESET SESSION AUTHORIZATION");
+    rig.client.batch_execute(&session).await.unwrap();
+}
+
+/// The roles are of the whole server, which goes on after the test.
+async fn drop_roles(rig: &Rig, roles: &[String]) {
+    for role in roles {
+        let sql = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+        rig.client.batch_execute(&sql).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_makes_up_queues_leaves_places_for_those_of_others() {
+    let rig = Rig::install_with(
+        18,
+        QueueConfig {
+            create_on_demand: true,
+            queues_max: 1,
+            tenant_queues_max: 1,
+            ..config()
+        },
+    )
+    .await;
+    let roles = roles(&rig).await;
+    let made_up = "SELECT egret.enqueue('made-up-' || n, '0') FROM generate_series(1, 150) AS n";
+    run_as(&rig, &roles[0], made_up).await;
+    let few = "SELECT egret.enqueue('planned-' || n, '0') FROM generate_series(1, 3) AS n";
+    run_as(&rig, &roles[1], few).await;
+    egret_base::lifecycle::Service::start(&rig.outbox)
+        .await
+        .unwrap();
+    while rig.view().await.held.len() != 103 {
+        tokio::task::yield_now().await;
+    }
+    while rig.view().await.rejected != 50 {
+        tokio::task::yield_now().await;
+    }
+    let modest = format!(
+        "SELECT count(*) FROM egret.outbox WHERE enqueued_by = '{}'",
+        roles[1]
+    );
+    assert_eq!(count(&rig.client, &modest).await, 3);
+    drop_roles(&rig, &roles).await;
+    rig.stop().await;
+}
+
+/// More rows than a batch has are of queues that cannot be created, because a partition has failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_queues_that_cannot_be_created_now_wait_and_hold_up_no_others() {
+    let mut rig = Rig::install_with(
+        18,
+        QueueConfig {
+            create_on_demand: true,
+            ..config()
+        },
+    )
+    .await;
+    egret_queue::testing::end_by_a_panic(&rig.queues, 1);
+    while egret_base::lifecycle::Service::failed_parts(&rig.queues).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let roles = roles(&rig).await;
+    let new = "SELECT egret.enqueue('new-' || n, '0') FROM generate_series(1, 1100) AS n";
+    run_as(&rig, &roles[0], new).await;
+    // Of rows without a key about half go to each partition.
+    let known = "SELECT egret.enqueue('q', '1') FROM generate_series(1, 40) AS n";
+    run_as(&rig, &roles[0], known).await;
+    egret_base::lifecycle::Service::start(&rig.outbox)
+        .await
+        .unwrap();
+    while payloads(&rig.queues, "q").await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let view = loop {
+        let view = rig.view().await;
+        if view.reader != "reading" {
+            break view;
+        }
+        tokio::task::yield_now().await;
+    };
+    let reason = format!("rows of role {} wait", roles[0]);
+    assert!(view.reader.contains(&reason), "{}", view.reader);
+    assert_eq!(view.rejected, 0);
+    let waiting = "SELECT count(*) FROM egret.outbox WHERE queue LIKE 'new-%'";
+    assert_eq!(count(&rig.client, waiting).await, 1_100);
+    rig.restart().await;
+    rig.drained().await;
+    assert_eq!(rig.view().await.rejected, 0);
+    assert_eq!(payloads(&rig.queues, "q").await.len(), 40);
+    assert_eq!(payloads(&rig.queues, "new-1100").await, ["0"]);
+    drop_roles(&rig, &roles).await;
     rig.stop().await;
 }

@@ -60,13 +60,20 @@ pub fn outbox(queues: &Queues, connection: Config, steps: Arc<dyn OutboxSteps>) 
     Outbox::with_steps(queues.clone(), databases, &mut Registry::default(), steps)
 }
 
+fn connection(database: &TestDatabase) -> Config {
+    let mut connection = database.connection();
+    connection.application_name("egret/queue");
+    connection
+}
+
 /// A database with an outbox, and an engine that reads it.
 pub struct Rig {
     pub database: TestDatabase,
     pub client: Client,
     pub queues: Queues,
     pub outbox: Outbox,
-    _directory: tempfile::TempDir,
+    config: QueueConfig,
+    directory: tempfile::TempDir,
 }
 
 impl Rig {
@@ -78,10 +85,8 @@ impl Rig {
     pub async fn install_with(major: u32, config: QueueConfig) -> Self {
         let database = TestDatabase::create(major).await;
         let directory = tempfile::tempdir().unwrap();
-        let queues = queues_in(directory.path(), config).await;
-        let mut connection = database.connection();
-        connection.application_name("egret/queue");
-        let outbox = outbox(&queues, connection, Arc::new(Quiet));
+        let queues = queues_in(directory.path(), config.clone()).await;
+        let outbox = outbox(&queues, connection(&database), Arc::new(Quiet));
         let installed = outbox.install(None, &[]).await.unwrap();
         assert_eq!(installed, database.name);
         let client = database.connect().await;
@@ -90,8 +95,19 @@ impl Rig {
             client,
             queues,
             outbox,
-            _directory: directory,
+            config,
+            directory,
         }
+    }
+
+    /// Ends engine and outbox, and starts others on what they left.
+    pub async fn restart(&mut self) {
+        self.outbox.stop().await;
+        self.queues.stop().await;
+        self.queues = queues_in(self.directory.path(), self.config.clone()).await;
+        let connection = connection(&self.database);
+        self.outbox = outbox(&self.queues, connection, Arc::new(Quiet));
+        self.outbox.start().await.unwrap();
     }
 
     /// Installed and read.
