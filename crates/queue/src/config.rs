@@ -21,13 +21,15 @@ egret_base::settings! {
         /// Largest number of queues of one tenant. 0: as many as are still free, so that one tenant alone
         /// gets half of `queues_max`.
         tenant_queues_max: u32 = 0,
-        /// Largest number of tasks known at a time, ended ones included.
+        /// Largest number of tasks known at a time, ended ones and callbacks included: a task with a callback counts
+        /// as two from the beginning.
         tasks_max: u64 = 100_000_000; positive,
-        /// Largest number of them of one tenant. 0: as many as are still free, so that one tenant alone gets
-        /// half of `tasks_max`.
+        /// Largest number of them of one tenant; at it, schedules of the tenant make no tasks. 0: as many as are still
+        /// free, so that one tenant alone gets half of `tasks_max`.
         tenant_tasks_max: u64 = 0,
         /// Bytes of all tasks and schedules known at a time: payloads and what goes with them, results and
-        /// errors. What the logs take on disk is at most twice as much, beside what they are made larger by in
+        /// errors. A payload counts for as long as a task or callback refers to it, also one of a schedule that was
+        /// replaced or deleted. What the logs take on disk is at most twice as much, beside what they are made larger by in
         /// advance. 0: the size of the file system.
         tasks_bytes_max: Size = Size::mib(0),
         /// Bytes of them of one tenant; over it no task is taken in, while results still are. 0: as much as is

@@ -30,12 +30,13 @@ impl TenantShare {
         Self::new((name, max), (name, one))
     }
 
-    /// Whether a tenant that has nothing but a part of `taken` could be refused `more`: else there is no
-    /// need to count what it has.
-    pub fn may_refuse(&self, taken: u64, more: u64) -> bool {
+    /// How much more a tenant may have that has `own` of what is `taken`.
+    pub fn room(&self, taken: u64, own: u64) -> u64 {
+        let free = self.all.max.saturating_sub(taken);
         match self.one.max {
-            0 => taken.saturating_mul(2) + more > self.all.max,
-            max => taken + more > max.min(self.all.max),
+            0 if own > 0 => free.saturating_sub(own),
+            0 => free,
+            max => free.min(max.saturating_sub(own)),
         }
     }
 
@@ -120,7 +121,27 @@ mod tests {
         assert_eq!(refused(50, 0), None);
         assert_eq!(refused(99, 0), None);
         assert_eq!(refused(100, 0), Some("all"));
-        assert!(!share.may_refuse(49, 1) && share.may_refuse(50, 1));
+    }
+
+    #[test]
+    fn there_is_room_for_just_what_is_let_in() {
+        for one in [0, 30, 200] {
+            let share = share(one);
+            for (taken, own) in [
+                (0, 0),
+                (20, 20),
+                (50, 0),
+                (50, 25),
+                (70, 29),
+                (99, 0),
+                (100, 60),
+            ] {
+                let room = share.room(taken, own);
+                let fits = room == 0 || share.check(taken, own, room).is_ok();
+                assert!(fits, "{taken} {own} {room}");
+                share.check(taken, own, room + 1).unwrap_err();
+            }
+        }
     }
 
     #[test]

@@ -17,11 +17,11 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use super::feed::ORIGIN_WINDOW_MS;
 use super::in_flight::InFlightPermit;
 use super::produce::{Enqueues, KIND_CHAIN, KIND_ORIGIN, NewTask, check_batch, key_hash, lay_out};
-use super::share::TaskLoad;
 use super::sink::{Enqueued, ProduceSink};
 use super::submit::{EnqueueBatch, Grouping, Item, Submission};
 use super::{Inner, QueueHandle, Queues, unbroken};
 use crate::core::command::{Command, Enqueue};
+use crate::core::state::TaskLoad;
 use crate::error::{QueueError, io};
 use crate::model::TaskId;
 use crate::store::chain::{self as store, Member};
@@ -357,7 +357,7 @@ struct ChainPart {
 struct PromisedTask {
     queue: u32,
     keys: [Option<(u128, u64)>; 2],
-    bytes: u64,
+    load: TaskLoad,
 }
 
 /// Sends every outcome on; the channel is as long as its batch.
@@ -415,10 +415,12 @@ impl Inner {
         let mut parts: BTreeMap<usize, Vec<PromisedTask>> = BTreeMap::new();
         for (item, links) in laid_out.items.iter().zip(&laid_out.links) {
             let partition = self.partition_of(item.shard)?;
+            let mut load = item.load();
+            load.bytes += (links.len() * size_of::<TaskId>()) as u64;
             parts.entry(partition).or_default().push(PromisedTask {
                 queue: item.queue,
                 keys: [item.origin, item.unique],
-                bytes: item.record_bytes() + (links.len() * size_of::<TaskId>()) as u64,
+                load,
             });
         }
         let shares = *self.task_shares(self.partitions()?.len());
@@ -427,13 +429,9 @@ impl Inner {
                 // A task that was made before takes no room.
                 let new = tasks.iter();
                 let new = new.filter(|task| turn.state.made_before(task.keys).is_none());
-                let more = new.fold(TaskLoad::default(), |load, task| TaskLoad {
-                    tasks: load.tasks + 1,
-                    bytes: load.bytes + task.bytes,
-                });
+                let more: TaskLoad = new.map(|task| task.load).sum();
                 if more.tasks > 0 {
-                    let own = shares.count_own(turn.state, tasks[0].queue, more);
-                    shares.check(turn.state, own, more)?;
+                    shares.check(turn.state, tasks[0].queue, more)?;
                 }
                 let mut tasks = tasks.iter();
                 Ok(tasks.try_for_each(|task| turn.state.check_intake(task.queue))?)

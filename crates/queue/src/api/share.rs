@@ -2,14 +2,7 @@
 
 use egret_base::{LimitExceeded, TenantShare};
 
-use crate::core::state::State;
-
-/// Tasks, and bytes of what records hold of them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TaskLoad {
-    pub tasks: u64,
-    pub bytes: u64,
-}
+use crate::core::state::{State, TaskLoad};
 
 /// What a partition takes in of tasks.
 #[derive(Clone, Copy, Debug)]
@@ -19,26 +12,13 @@ pub(crate) struct TaskShares {
 }
 
 impl TaskShares {
-    /// What the tenant of a queue has, where that may matter for `more`: to find it out takes a look at every
-    /// queue.
-    pub fn count_own(&self, state: &State, queue: u32, more: TaskLoad) -> TaskLoad {
-        let mut own = TaskLoad::default();
-        if self.tasks.may_refuse(state.len() as u64, more.tasks) {
-            own.tasks = state.tasks_of_tenant(queue);
-        }
-        if self.bytes.may_refuse(state.bytes(), more.bytes) {
-            own.bytes = state.bytes_of_tenant(queue);
-        }
-        own
-    }
-
-    /// Lets a tenant that has `own` have `more`.
+    /// Lets the tenant of a queue have `more`.
     ///
     /// # Errors
     /// The limit in its way.
-    pub fn check(&self, state: &State, own: TaskLoad, more: TaskLoad) -> Result<(), LimitExceeded> {
-        self.tasks
-            .check(state.len() as u64, own.tasks, more.tasks)?;
-        self.bytes.check(state.bytes(), own.bytes, more.bytes)
+    pub fn check(&self, state: &State, queue: u32, more: TaskLoad) -> Result<(), LimitExceeded> {
+        let (all, own) = (state.load(), state.load_of_queue(queue));
+        self.tasks.check(all.tasks, own.tasks, more.tasks)?;
+        self.bytes.check(all.bytes, own.bytes, more.bytes)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::api::session::WorkSession;
 use crate::api::sink::{ProduceSink, ReportSink};
 use crate::core::command::{Defer, Enqueue, Held};
+use crate::core::state::TaskLoad;
 use crate::error::QueueError;
 use crate::model::{Lease, TaskOptions};
 use crate::worker::turn::Turn;
@@ -66,6 +67,14 @@ impl Item {
             .map(|span| u64::from(span.end - span.start))
             .iter()
             .sum()
+    }
+
+    /// What its tenant comes to have with it: its callback counts from the beginning.
+    pub fn load(&self) -> TaskLoad {
+        TaskLoad {
+            tasks: 1 + u64::from(self.callback),
+            bytes: self.record_bytes(),
+        }
     }
 
     /// The command for it.

@@ -1,7 +1,7 @@
 //! What is done to many tasks of a queue: turn by turn, so that others have theirs between.
 
 use super::Queues;
-use crate::core::command::Command;
+use super::tasks::put_back;
 use crate::error::QueueError;
 use crate::model::TaskState;
 
@@ -43,7 +43,8 @@ impl Queues {
     /// Puts dead tasks of a queue back, the oldest first, at most `limit`; zero: all. Returns how many.
     ///
     /// # Errors
-    /// [`QueueError::QueueNotFound`].
+    /// [`QueueError::QueueNotFound`]. [`QueueError::Limit`] when there is no room for the callback of one; those before
+    /// it are back.
     pub async fn requeue_dead(
         &self,
         tenant: &str,
@@ -52,6 +53,7 @@ impl Queues {
     ) -> Result<u64, QueueError> {
         let queue = self.existing_queue(tenant, name)?.id;
         let mut left = if limit == 0 { u64::MAX } else { limit };
+        let shares = *self.inner.task_shares(self.inner.partitions()?.len());
         let mut requeued = 0;
         for partition in 0..self.inner.partitions()?.len() {
             let mut from = Some(0);
@@ -65,10 +67,19 @@ impl Queues {
                 let (entries, next) = asked.await?;
                 let keys = self.keys(partition, entries).await?;
                 let asked = self.inner.ask(partition, move |turn| {
-                    let requeue = |(number, key)| turn.run(&Command::Requeue { number, key });
-                    keys.into_iter().map(requeue).filter(Result::is_ok).count() as u64
+                    let mut count = 0;
+                    for (number, key) in keys {
+                        match put_back(turn, &shares, number, key) {
+                            Ok(()) => count += 1,
+                            Err(error @ QueueError::Limit(_)) => return Err(error),
+                            // It has gone or was put back meanwhile.
+                            Err(_) => {}
+                        }
+                    }
+                    Ok(count)
                 });
-                let count = asked.await?;
+                let count: Result<u64, QueueError> = asked.await?;
+                let count = count?;
                 requeued += count;
                 left = left.saturating_sub(count);
                 from = next;

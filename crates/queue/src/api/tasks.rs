@@ -8,9 +8,11 @@ use std::time::Duration;
 use egret_log::{LogError, Seq};
 
 use super::Queues;
+use super::share::TaskShares;
 use crate::core::command::Command;
-use crate::core::entry::{Entry, TaskState};
+use crate::core::entry::{Entry, TaskState, flag};
 use crate::core::slab::Place;
+use crate::core::state::TaskLoad;
 use crate::error::QueueError;
 use crate::model::TaskId;
 use crate::store::content;
@@ -179,7 +181,8 @@ impl Queues {
     /// Puts a dead or cancelled task back, with its attempts at zero.
     ///
     /// # Errors
-    /// [`QueueError::TaskNotFound`] and [`QueueError::WrongState`].
+    /// [`QueueError::TaskNotFound`], [`QueueError::WrongState`], and [`QueueError::Limit`] when there is no room for
+    /// its callback.
     pub async fn requeue(&self, tenant: &str, id: TaskId) -> Result<(), QueueError> {
         let entry = self.with_task(tenant, id, |turn, place| *turn.state.entry(place));
         let entry = entry.await?;
@@ -188,10 +191,11 @@ impl Queues {
         let Some((number, key)) = keys.first().copied() else {
             return Err(not_found(id));
         };
+        let shares = *self.inner.task_shares(self.inner.partitions()?.len());
         let requeued = self.with_task(tenant, id, move |turn, _| {
-            turn.run(&Command::Requeue { number, key })
+            put_back(turn, &shares, number, key)
         });
-        Ok(requeued.await??)
+        requeued.await?
     }
 
     /// The hashes of ordering keys, which ended tasks have only in the log, by number.
@@ -292,6 +296,23 @@ impl Queues {
         }
         Ok(page)
     }
+}
+
+/// Puts an ended task back. One that has a callback causes another one, which needs room.
+pub(super) fn put_back(
+    turn: &mut Turn<'_>,
+    shares: &TaskShares,
+    number: u64,
+    key: u128,
+) -> Result<(), QueueError> {
+    let entry = turn.state.place_of(number);
+    let entry = entry.map(|place| turn.state.entry(place));
+    if let Some(entry) = entry.filter(|entry| entry.has(flag::CALLBACK) && entry.state.has_ended())
+    {
+        let callback = TaskLoad { tasks: 1, bytes: 0 };
+        shares.check(turn.state, entry.queue, callback)?;
+    }
+    Ok(turn.run(&Command::Requeue { number, key })?)
 }
 
 fn not_found(id: TaskId) -> QueueError {

@@ -83,21 +83,23 @@ impl std::str::FromStr for TaskState {
 /// Bits of [`Entry::flags`].
 pub mod flag {
     /// The place is in use.
-    pub const USED: u8 = 1;
+    pub const USED: u16 = 1;
     /// The task counts among those of its ordering key that are under way.
-    pub const HOLDS_KEY: u8 = 2;
+    pub const HOLDS_KEY: u16 = 2;
     /// The list of its state knows this place as a landmark.
-    pub const LANDMARK: u8 = 4;
+    pub const LANDMARK: u16 = 4;
     /// Other tasks wait for this one.
-    pub const AWAITED: u8 = 8;
+    pub const AWAITED: u16 = 8;
     /// Somebody is to be told when it has ended.
-    pub const CALLBACK: u8 = 16;
+    pub const CALLBACK: u16 = 16;
     /// It is itself the telling of another task's end.
-    pub const IS_CALLBACK: u8 = 32;
+    pub const IS_CALLBACK: u16 = 32;
     /// It was completed with attachments, which are files to be deleted with it.
-    pub const ATTACHED: u8 = 64;
+    pub const ATTACHED: u16 = 64;
     /// While it waits or is delayed: `at_ms` is a time of day, which does not move with the clock.
-    pub const RUN_AT: u8 = 128;
+    pub const RUN_AT: u16 = 128;
+    /// Its record belongs to a schedule or to another task, and it counts among the record's holders.
+    pub const SHARES_RECORD: u16 = 256;
 }
 
 /// Unix milliseconds in 48 bits, which last until the year 10889.
@@ -173,7 +175,7 @@ pub struct Entry {
     /// Its state.
     pub state: TaskState,
     /// See [`flag`].
-    pub flags: u8,
+    pub flags: u16,
 }
 
 impl Default for Entry {
@@ -226,17 +228,17 @@ impl Entry {
     }
 
     /// Whether a bit of [`flag`] is set.
-    pub fn has(&self, bit: u8) -> bool {
+    pub fn has(&self, bit: u16) -> bool {
         self.flags & bit != 0
     }
 
     /// Sets a bit of [`flag`].
-    pub fn set(&mut self, bit: u8) {
+    pub fn set(&mut self, bit: u16) {
         self.flags |= bit;
     }
 
     /// Clears a bit of [`flag`].
-    pub fn clear(&mut self, bit: u8) {
+    pub fn clear(&mut self, bit: u16) {
         self.flags &= !bit;
     }
 }

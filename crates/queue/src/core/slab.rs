@@ -102,6 +102,8 @@ impl<R: Clone> Page<R> {
 }
 
 /// Rows by place.
+///
+/// A place is used again once its row is gone: what refers to a row by its place must let go of it before.
 #[derive(Clone, Debug)]
 pub struct Slab<R> {
     pages: Vec<Page<R>>,

@@ -2,8 +2,9 @@
 //!
 //! The parts of the machine are below: `rows` and `index` (what it keeps, and how it finds it), `moves`
 //! (from state to state), `lease` (handing out and taking back), `time` (what is due), `step` (the time
-//! becomes another one), `admin` (what people ask for), `bytes` (what records hold), `chain` (tasks that wait
-//! for others), `schedule`, and `look`.
+//! becomes another one), `admin` (what people ask for), `bytes` (what records hold), `shared` (records that
+//! several tasks refer to), `tenants` (what each of them has), `chain` (tasks that wait for others),
+//! `schedule`, and `look`.
 
 mod admin;
 mod bytes;
@@ -16,7 +17,9 @@ mod look;
 mod moves;
 mod rows;
 mod schedule;
+mod shared;
 mod step;
+mod tenants;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +35,8 @@ pub use lease::{Claimed, Fate};
 pub use look::{Counts, Page};
 pub use rows::{About, Change, Enqueued, LostLease, News, Past, Queue, Queues, TaskRef, Unique};
 pub use schedule::{CALLBACKS, NEVER_MS, Schedule, callback_key};
+pub use shared::{RecordOwner, SharedRecord};
+pub use tenants::{TaskLoad, Tenants};
 
 use super::command::{Command, Enqueue, Refusal};
 use super::entry::{Entry, TaskState, flag};
@@ -62,6 +67,8 @@ pub struct State {
     pub(super) leases: u64,
     /// Bytes of what records hold of tasks and schedules.
     bytes: u64,
+    /// Callbacks of tasks that have not ended.
+    promised: u64,
     pub(super) next_message: u64,
     pub(super) entries: Slab<Entry>,
     pub(super) numbers: Places,
@@ -94,6 +101,9 @@ pub struct State {
     ticks: schedule::Ticks,
     /// What tasks here tell of that are callbacks.
     pub(super) callbacks: Numbered<About>,
+    /// Records that several tasks refer to, by sequence number.
+    pub(super) shared: Numbered<SharedRecord>,
+    pub(super) tenants: Tenants,
     /// See [`News`].
     pub news: News,
 }
@@ -109,6 +119,7 @@ impl Default for State {
             next_number: 1,
             leases: 0,
             bytes: 0,
+            promised: 0,
             next_message: 1,
             entries: Slab::default(),
             numbers: Places::default(),
@@ -134,6 +145,8 @@ impl Default for State {
             schedules: BTreeMap::new(),
             ticks: BTreeSet::new(),
             callbacks: Numbered::default(),
+            shared: Numbered::default(),
+            tenants: Tenants::default(),
             news: News::default(),
         }
     }
@@ -270,7 +283,7 @@ impl State {
             let task = self.next_task(task.shard);
             self.remember(hash, task, window_ms);
         }
-        Ok(Enqueued::Made(self.make(seq, task, task.bytes())))
+        Ok(Enqueued::Made(self.make(seq, task, 0, task.bytes())))
     }
 
     /// The task that was made under the first of these keys that is remembered.
@@ -288,8 +301,9 @@ impl State {
         }
     }
 
-    /// Makes a task of which record `seq` holds so many bytes that no other one counts.
-    fn make(&mut self, seq: u64, task: &Enqueue<'_>, bytes: u32) -> TaskRef {
+    /// Makes a task with these flags besides those that follow from it. Of record `seq` it has so many bytes: none
+    /// of one that it shares.
+    fn make(&mut self, seq: u64, task: &Enqueue<'_>, flags: u16, bytes: u32) -> TaskRef {
         let made = self.next_task(task.shard);
         self.next_number += 1;
         let options = match task.options == TaskOptions::default() {
@@ -301,7 +315,7 @@ impl State {
             tags => self.tags.acquire(tags),
         };
         let lane = self.lane_for(task.queue, task.key, task.priority);
-        let mut flags = flag::USED;
+        let mut flags = flags | flag::USED;
         if task.callback {
             flags |= flag::CALLBACK;
         }
@@ -335,6 +349,7 @@ impl State {
             ..Entry::default()
         });
         self.numbers.insert(made.number, place);
+        self.count_task(place);
         self.add_bytes(place, bytes);
         match state {
             TaskState::Waiting => {

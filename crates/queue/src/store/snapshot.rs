@@ -4,9 +4,9 @@
 //! the bytes (u32), the bytes. A block of length zero ends the file. What is in the blocks is a sequence
 //! of items, none of which crosses from one block to the next; `rows` has their layout. Little endian.
 //!
-//! Most items begin with their length. What a later version adds to one comes at its end: a reader that
-//! does not know it passes over it, and one that misses it takes what it stands for to be absent. A change
-//! of which that is not true is another version.
+//! Most items begin with their length. What a later version adds to one comes at its end, and further items come
+//! after all others: a reader that does not know them passes over them, and one that misses them takes what they
+//! stand for to be absent. A change of which that is not true is another version.
 
 mod rows;
 mod whole;
@@ -118,6 +118,14 @@ impl<R: Read> BlockReader<R> {
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<T, QueueError> {
         self.item(|reader| take(&mut reader.part()?))
+    }
+
+    /// Whether there is no further item. What a later version adds to a snapshot comes at its end.
+    fn is_at_end(&mut self) -> Result<bool, QueueError> {
+        if self.at == self.block.len() {
+            self.next_block()?;
+        }
+        Ok(self.block.is_empty())
     }
 
     fn next_block(&mut self) -> Result<(), QueueError> {

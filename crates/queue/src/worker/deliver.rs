@@ -137,7 +137,11 @@ fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Ass
             task: state.id(about.task),
             state: about.state,
             queue: queue.map_or("", |queue| &*queue.name),
-            tenant: queue.map_or("", |queue| &*queue.tenant),
+            // The queue may have gone before.
+            tenant: match state.tenant_of_shared(one.record) {
+                Some(tenant) => tenant,
+                None => queue.map_or("", |queue| &*queue.tenant),
+            },
         }
     });
     Some(Assigned {

@@ -293,7 +293,7 @@ impl<L: Log + 'static> Partition<L> {
             step::step_clock(&mut turn, step, ticks, dispatcher, &*self.shared.read);
         }
         // Before anything else, so that a schedule that changes has made what it had to make.
-        let room = intake.room_for_ticks(&self.limits.shares.tasks.all, turn.state.len());
+        let room = intake.room_for_ticks(self.limits.shares.tasks, turn.state.load().tasks);
         self.ticks.run(&mut turn, &room, &*self.shared.read);
         let mut items = 0;
         while takes_next(&self.waiting, &intake, items, turn.batch) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use egret_base::{Condition, Rhythm};
+use egret_base::{Condition, Rhythm, TenantShare, condition};
 use egret_log::{LogError, Seq};
 
 use super::part_name;
@@ -47,8 +47,18 @@ const RETRY_MS: u64 = 1_000;
 pub(crate) struct Room {
     /// Tasks that the partition may know besides those that it knows.
     pub tasks: u64,
+    /// What one tenant may have of them.
+    pub share: TenantShare,
     /// Bytes of records.
     pub bytes: usize,
+}
+
+impl Room {
+    /// Tasks that a tenant may have besides those that it has.
+    fn of_tenant(&self, state: &State, tenant: &str) -> u64 {
+        let own = state.load_of(tenant).tasks;
+        self.share.room(state.load().tasks, own)
+    }
 }
 
 /// What a schedule does when its tick has come.
@@ -128,6 +138,8 @@ struct Come {
     name: String,
     record: u64,
     tick_ms: u64,
+    /// What one of its tasks counts for: two with a callback.
+    task_load: u32,
 }
 
 fn schedule_tick(tenant: &str, name: &str, schedule: &Schedule) -> Come {
@@ -136,6 +148,7 @@ fn schedule_tick(tenant: &str, name: &str, schedule: &Schedule) -> Come {
         name: name.to_owned(),
         record: schedule.record,
         tick_ms: schedule.next_ms,
+        task_load: 1 + u32::from(schedule.callback),
     }
 }
 
@@ -190,6 +203,7 @@ impl Ticks {
             name,
             record,
             tick_ms,
+            ..
         } in known
         {
             if let Err(error) = self.learn(record, read) {
@@ -234,15 +248,24 @@ impl Ticks {
         let mut made = 0;
         for come in self.come(turn, now_ms) {
             let left = room.tasks.saturating_sub(u64::from(made));
-            let left = u32::try_from(left).unwrap_or(u32::MAX);
+            let left = u32::try_from(left).unwrap_or(u32::MAX) / come.task_load;
             let bytes = come.tenant.len() + come.name.len() + RECORD_BYTES_MAX;
             // The first always fits: it is alone in the batch.
             let fits = turn.batch.is_empty() || turn.batch.bytes_with(bytes) <= room.bytes;
-            if made >= TURN_TASKS_MAX || left == 0 || !fits {
+            if left == 0 {
+                self.rest_until_ms = now_ms + RETRY_MS;
                 return;
             }
+            if made >= TURN_TASKS_MAX || !fits {
+                return;
+            }
+            let own = room.of_tenant(turn.state, &come.tenant) / u64::from(come.task_load);
             let due = match self.learn(come.record, read) {
-                Ok(()) => self.due(&come, again.get(&come.record), now_ms, left),
+                Ok(()) if own == 0 => self.refuse(&come, now_ms),
+                Ok(()) => {
+                    let most = u32::try_from(own).map_or(left, |own| left.min(own));
+                    self.due(&come, again.get(&come.record), now_ms, most)
+                }
                 Err(error) => match self.put_aside(&come, again.get(&come.record), error, now_ms) {
                     Some(due) => due,
                     None => continue,
@@ -256,7 +279,7 @@ impl Ticks {
                 tasks: due.tasks,
             });
             debug_assert!(ticked.is_ok(), "the schedule was just there");
-            made += due.tasks;
+            made += due.tasks * come.task_load;
         }
         if self.aside.is_empty() {
             self.unreadable.recover("schedules can be read again");
@@ -285,6 +308,18 @@ impl Ticks {
             },
         };
         due(rhythm, late, come.tick_ms, now_ms, most)
+    }
+
+    /// Passes over what has come of a schedule whose tenant has no room for its tasks: as a new task would be refused,
+    /// and not made up for.
+    fn refuse(&self, come: &Come, now_ms: u64) -> Due {
+        let reason = format_args!("schedule {}: queue.tenant_tasks_max is reached", come.name);
+        let message = "a tenant has no room for the tasks of its schedules";
+        condition::occur("queue_ticks_refused", &come.tenant, reason, message);
+        Due {
+            tasks: 0,
+            next_ms: tick_after(&self.rhythms[&come.record].0, now_ms),
+        }
     }
 
     /// Leaves a schedule alone that cannot be read now. One that cannot ever be read rests.

@@ -47,27 +47,35 @@ fn hang(listener: TcpListener) -> (Arc<AtomicUsize>, JoinHandle<()>) {
     (count, hanging)
 }
 
-/// Answers one request with success and gives the id of its task.
-async fn answer(listener: &TcpListener) -> String {
+/// Takes one request, answers it, and gives back its head and body in lower case.
+async fn receive(listener: &TcpListener, status: &str) -> (String, String) {
     let (mut stream, _) = soon(listener.accept()).await.unwrap();
     let mut bytes = Vec::new();
-    let id = loop {
+    let request = loop {
         soon(stream.read_buf(&mut bytes)).await.unwrap();
         let text = String::from_utf8_lossy(&bytes).to_ascii_lowercase();
         let Some((head, body)) = text.split_once("\r\n\r\n") else {
             continue;
         };
-        let value = |name: &str| {
-            let after = head.split(name).nth(1).unwrap();
-            after.lines().next().unwrap().to_owned()
-        };
-        if body.len() == value("content-length: ").parse::<usize>().unwrap() {
-            break value("egret-task: ");
+        if body.len() == value_of(head, "content-length").parse::<usize>().unwrap() {
+            break (head.to_owned(), body.to_owned());
         }
     };
-    let done = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    stream.write_all(done).await.unwrap();
-    id
+    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    request
+}
+
+/// The value of a header.
+fn value_of(head: &str, name: &str) -> String {
+    let after = head.split(&format!("{name}: ")).nth(1).unwrap();
+    after.lines().next().unwrap().to_owned()
+}
+
+/// Answers one request with success and gives the id of its task.
+async fn answer(listener: &TcpListener) -> String {
+    let (head, _) = receive(listener, "200 OK").await;
+    value_of(&head, "egret-task")
 }
 
 async fn listed(home: &Home, state: Option<TaskState>, limit: usize) -> Vec<CallbackView> {
@@ -151,5 +159,30 @@ async fn callbacks_to_an_unreachable_receiver_are_listed_with_the_reason() {
     }
     let postponed = |one: &&CallbackView| one.error.starts_with("not sent");
     assert!(failed.iter().filter(postponed).count() > 0, "{failed:?}");
+    home.stop().await;
+}
+
+/// The queue of a task may be deleted before its callback has arrived: that is still of the task's tenant, and
+/// signed with that one's key.
+#[tokio::test]
+async fn a_callback_that_outlives_its_queue_is_of_its_tenant() {
+    let home = Home::new(QueueConfig {
+        callback_private: true,
+        ..config()
+    })
+    .await;
+    home.make("mail", SettingsChange::default()).await;
+    let (alive, receiver) = listener().await;
+    complete(&home, "mail", &format!("http://{receiver}/"), 1).await;
+    let (_, first) = receive(&alive, "500 Oops").await;
+    home.queues
+        .delete_queue(TENANT, "mail", true)
+        .await
+        .unwrap();
+    let (_, second) = receive(&alive, "200 OK").await;
+    for body in [first, second] {
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body["tenant"], TENANT);
+    }
     home.stop().await;
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use egret_log::Seq;
 use egret_queue::Format;
 use egret_queue::core::command::{Command, Defer, Enqueue, Held, PutSchedule};
-use egret_queue::core::state::{CALLBACKS, State, tenant_mark};
+use egret_queue::core::state::{CALLBACKS, Census, State, TaskLoad, tenant_mark};
 use egret_queue::model::{
     Backoff, Jitter, QueueSettings, Retention, RetryPolicy, TaskId, TaskOptions,
 };
@@ -346,13 +346,24 @@ impl Counted {
     }
 }
 
-/// The first snapshots did not say how many bytes tasks have; what they hold has none.
-#[test]
-fn snapshots_without_bytes_are_read() {
+impl Counted {
+    /// Tasks of a schedule that is deleted, and of one that is there.
+    fn share(&mut self) {
+        let schedules = asked().into_iter();
+        let schedules = schedules.filter(|one| matches!(one, Command::PutSchedule(_)));
+        let ticks = asked().into_iter();
+        let ticks = ticks.filter(|one| matches!(one, Command::Tick { .. }));
+        for command in ticks.clone().chain(schedules).chain(ticks) {
+            self.run(&command);
+        }
+    }
+}
+
+/// The state of a snapshot of a former version, with what [`Counted::fill`] and [`Counted::work`] make.
+fn restored(text: &str) -> State {
     let mut partition = Counted::default();
     partition.fill();
     partition.work();
-    let text = include_str!("../golden/snapshot-v1-without-bytes.txt");
     let digits: Vec<u8> = text
         .bytes()
         .filter(|byte| !byte.is_ascii_whitespace())
@@ -361,9 +372,21 @@ fn snapshots_without_bytes_are_read() {
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     let bytes: Vec<u8> = pairs.map(byte).collect();
     let (seq, image) = snapshot::take(&*bytes, "memory".into()).expect("it is whole");
-    let mut state = State::restore(image);
-    assert_eq!((seq, state.census()), (Seq(99), partition.state.census()));
-    assert_eq!((state.bytes(), state.bytes_of_tenant(1)), (0, 0));
+    let state = State::restore(image);
+    let shared_records = 0;
+    let census = Census {
+        shared_records,
+        ..partition.state.census()
+    };
+    assert_eq!((seq, state.census()), (Seq(99), census));
+    state
+}
+
+/// The first snapshots did not say how many bytes tasks have; what they hold has none.
+#[test]
+fn snapshots_without_bytes_are_read() {
+    let mut state = restored(include_str!("../golden/snapshot-v1-without-bytes.txt"));
+    assert_eq!((state.load().bytes, state.load_of("acme").bytes), (0, 0));
     // What is new counts, and what goes takes nothing with it that was not counted.
     let numbers: Vec<u64> = (1..=7).collect();
     let new = Enqueue {
@@ -376,7 +399,32 @@ fn snapshots_without_bytes_are_read() {
         let _ = state.cancel(number);
         let _ = state.delete(number);
     }
-    assert_eq!((state.bytes(), state.bytes_of_tenant(1)), (10, 10));
+    assert_eq!((state.load().bytes, state.load_of("acme").bytes), (10, 10));
+}
+
+/// Later ones did not say which records are shared: callbacks and tasks of schedules that they hold are of no
+/// tenant, and what comes after is counted all the same.
+#[test]
+fn snapshots_without_shared_records_are_read() {
+    let mut state = restored(include_str!("../golden/snapshot-v1-without-shared.txt"));
+    // Of seven tasks two have ended, and each of the others has a callback.
+    let before = state.load_of("acme");
+    assert_eq!((state.load(), before.tasks), (before, 9 + 5));
+    // The schedule of before shares its record from now on.
+    let ticked = state.tick("acme", "nightly", NOW_MS, NOW_MS + 1, 1);
+    assert_eq!(ticked, Ok(1));
+    let tasks = before.tasks + 2;
+    assert_eq!(state.load(), TaskLoad { tasks, ..before });
+    state.delete_schedule("acme", "nightly").unwrap();
+    assert_eq!(state.load(), TaskLoad { tasks, ..before });
+    // Callbacks come after the tasks that they tell of.
+    for number in 1..=20 {
+        let _ = state.cancel(number);
+        let _ = state.delete(number);
+    }
+    let none = TaskLoad::default();
+    assert_eq!((state.load(), state.load_of("acme")), (none, none));
+    assert_eq!(state.shared_records().count(), 0);
 }
 
 #[test]
@@ -384,6 +432,7 @@ fn snapshots_are_written_as_ever() {
     let mut partition = Counted::default();
     partition.fill();
     partition.work();
+    partition.share();
     let mut state = partition.state;
     let census = state.census();
     let mut bytes = Vec::new();
@@ -397,9 +446,12 @@ fn snapshots_are_written_as_ever() {
     let (seq, image) = snapshot::take(&*bytes, "memory".into()).expect("it is whole");
     let restored = State::restore(image);
     assert_eq!((seq, restored.census()), (Seq(99), census));
-    assert!(restored.bytes() > 0);
-    assert_eq!(restored.bytes(), state.bytes());
-    assert_eq!(restored.bytes_of_tenant(1), state.bytes_of_tenant(1));
+    assert!(restored.load().bytes > 0);
+    assert_eq!(restored.load(), state.load());
+    assert_eq!(restored.load_of("acme"), state.load_of("acme"));
+    let shared: Vec<(u64, u64)> = state.shared_records().collect();
+    assert_eq!(shared.len(), 4, "two callbacks, two versions of a schedule");
+    assert_eq!(restored.shared_records().collect::<Vec<_>>(), shared);
 }
 
 /// As Protocol Buffers have it: who works on a task may be told more by a later version than this one knows.

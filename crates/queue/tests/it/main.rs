@@ -16,5 +16,6 @@ mod order;
 mod outbox;
 mod partition;
 mod roundtrip;
+mod shared;
 mod simulator;
 mod stopped;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use egret_queue::core::command::{Command, Refusal};
 use egret_queue::core::state::{
-    About, Change, Claimed, LostLease, Message, Purged, State, TaskRef,
+    About, Change, Claimed, LostLease, Message, Purged, State, TaskLoad, TaskRef,
 };
 use egret_queue::model::{AttemptEnd, QueueSettings, TaskId, TaskOptions, TaskState};
 
@@ -43,6 +43,8 @@ pub struct Task {
     pub about: Option<About>,
     /// The record of its content.
     pub record: u64,
+    /// Whether the content came with this task.
+    pub has_own_record: bool,
     pub state: TaskState,
     /// Changes of state so far.
     pub moves: u64,
@@ -75,10 +77,20 @@ pub struct Task {
 }
 
 impl Task {
-    /// Bytes of all that records hold of it.
+    /// Bytes of all that records hold of it alone.
     pub fn bytes(&self) -> u64 {
+        self.content_bytes + self.outcome_bytes()
+    }
+
+    /// Bytes of its result and of the words of its past attempts.
+    fn outcome_bytes(&self) -> u64 {
         let pasts = self.pasts.iter().map(|past| past.bytes);
-        self.content_bytes + self.result_bytes + pasts.sum::<u64>()
+        self.result_bytes + pasts.sum::<u64>()
+    }
+
+    /// Callbacks that it may still cause.
+    pub fn promises(&self) -> u64 {
+        u64::from(self.callback && !self.state.has_ended())
     }
 }
 
@@ -110,7 +122,6 @@ pub struct Schedule {
     pub next_ms: u64,
     pub last_ms: u64,
     pub last: TaskRef,
-    pub bytes: u64,
 }
 
 /// What a command answered.
@@ -151,6 +162,8 @@ pub struct Model {
     pub uniques: BTreeMap<u128, (TaskRef, u64)>,
     pub messages: BTreeMap<u64, Message>,
     pub schedules: BTreeMap<(String, String), Schedule>,
+    /// Whose each content is that was ever taken in, and its bytes, by record.
+    contents: BTreeMap<u64, (String, u64)>,
     /// What the last command caused.
     pub changes: Vec<Change>,
     pub lost: Vec<LostLease>,
@@ -310,13 +323,39 @@ impl Model {
         found.ok_or(Refusal::ScheduleUnknown)
     }
 
-    /// Bytes of what records hold of a tenant's tasks and schedules.
-    pub fn bytes_of(&self, tenant: &str) -> u64 {
-        let tasks = self.tasks.values();
-        let own = tasks.filter(|task| self.queues[&task.queue].tenant == tenant);
-        let schedules = self.schedules.iter();
-        let schedules = schedules.filter(|((owner, _), _)| owner == tenant);
-        own.map(Task::bytes).sum::<u64>() + schedules.map(|(_, one)| one.bytes).sum::<u64>()
+    /// Whose a task is: a callback is of the tenant whose content it refers to.
+    fn owner(&self, task: &Task) -> &str {
+        match task.about {
+            None => &self.queues[&task.queue].tenant,
+            Some(_) => &self.contents[&task.record].0,
+        }
+    }
+
+    /// What each tenant has: tasks, and callbacks of those that have not ended; each content that
+    /// something refers to once, and what was said of each task.
+    pub fn loads(&self) -> BTreeMap<&str, TaskLoad> {
+        let mut loads: BTreeMap<&str, TaskLoad> = BTreeMap::new();
+        for task in self.tasks.values() {
+            let load = loads.entry(self.owner(task)).or_default();
+            load.tasks += 1 + task.promises();
+            load.bytes += task.outcome_bytes();
+        }
+        let tasks = self.tasks.values().map(|task| task.record);
+        let schedules = self.schedules.values().map(|schedule| schedule.record);
+        let referred: BTreeSet<u64> = tasks.chain(schedules).collect();
+        for (tenant, bytes) in referred.iter().map(|record| &self.contents[record]) {
+            loads.entry(tenant).or_default().bytes += bytes;
+        }
+        loads
+    }
+
+    /// Tasks that refer to a content besides the schedule or task that it came with, by record.
+    pub fn holders(&self) -> BTreeMap<u64, u64> {
+        let mut holders = BTreeMap::new();
+        for task in self.tasks.values().filter(|task| !task.has_own_record) {
+            *holders.entry(task.record).or_default() += 1;
+        }
+        holders
     }
 
     /// The number of the task with this id, if it is here.

@@ -332,6 +332,8 @@ async fn purge_queue(
         (status = 200, description = "How many were put back.", body = Requeued),
         (status = 404, description = "No queue has this name.", body = Problem,
             content_type = "application/problem+json"),
+        (status = 429, description = "There is no room for the callback of a task; those before it are back.", body = Problem,
+            content_type = "application/problem+json"),
     ))]
 async fn requeue_dead(
     State(queues): State<Queues>,

@@ -8,10 +8,10 @@ use egret_log::Seq;
 
 use super::{Description, NewSchedule, ScheduleView, check, not_found};
 use crate::api::produce::{Enqueues, lay_out};
-use crate::api::share::TaskLoad;
 use crate::api::submit::{Item, slice};
 use crate::api::{QueueHandle, Queues, lock, unbroken};
 use crate::core::command::{Command, PutSchedule, Refusal};
+use crate::core::state::TaskLoad;
 use crate::error::QueueError;
 use crate::model::SHARD_BITS;
 use crate::store::{content, record};
@@ -236,15 +236,14 @@ impl Queues {
         let asked = self.inner.ask(partition, move |turn| {
             debug_assert_eq!(slice(&put.bytes, &put.item.after), b"");
             let former = turn.state.schedule(&put.tenant, &put.name);
-            let former_bytes = former.map_or(0, |former| u64::from(former.bytes));
-            // What it replaces goes: one that does not grow is no matter of any limit.
+            let freed_bytes = former.map_or(0, |former| turn.state.bytes_freed_with(former));
+            // What it replaces goes, unless tasks are made of it: one that does not grow is no matter of any limit.
             let more = TaskLoad {
                 tasks: 0,
-                bytes: put.item.record_bytes().saturating_sub(former_bytes),
+                bytes: put.item.record_bytes().saturating_sub(freed_bytes),
             };
             if more.bytes > 0 {
-                let own = shares.count_own(turn.state, put.item.queue, more);
-                shares.check(turn.state, own, more)?;
+                shares.check(turn.state, put.item.queue, more)?;
             }
             // What has come by now has been made before, by the one that is replaced.
             let now_ms = turn.now.as_millis_unsigned();

@@ -16,7 +16,8 @@ impl State {
     /// A queue is there, with these settings.
     pub fn put_queue(&mut self, id: u32, tenant: &str, name: &str, settings: &QueueSettings) {
         let Some(queue) = self.queues.get_mut(id) else {
-            let queue = Queue::new(tenant, name, settings.clone(), self.now_ms);
+            let mut queue = Queue::new(tenant, name, settings.clone(), self.now_ms);
+            queue.tenant_place = self.tenants.acquire(tenant);
             self.next_queue = self.next_queue.max(id.saturating_add(1));
             return self.queues.insert(id, queue);
         };
@@ -88,6 +89,7 @@ impl State {
         if let Some(flow) = self.flow_of(id, 0) {
             self.forget_flow(flow);
         }
+        self.tenants.release(self.queues[id].tenant_place);
         self.queues.remove(id);
         self.leaving.remove(&id);
         self.retentions.retain(|(_, queue, _)| *queue != id);
@@ -139,6 +141,9 @@ impl State {
         entry.lane = lane;
         entry.attempts = 0;
         entry.token = 0;
+        if entry.has(flag::CALLBACK) {
+            self.promise_callback(place);
+        }
         self.make_ready(place, Turn::Last);
         Ok(())
     }
@@ -195,8 +200,13 @@ impl State {
             }
             self.let_key_go(place);
             self.leave_flow(lane);
-            if self.entries.get(place).has(flag::AWAITED) {
+            let entry = self.entries.get(place);
+            let (awaited, callback) = (entry.has(flag::AWAITED), entry.has(flag::CALLBACK));
+            if awaited {
                 self.tell_waiting(place, false);
+            }
+            if callback {
+                self.withdraw_promise(place);
             }
         }
         self.erase(place);

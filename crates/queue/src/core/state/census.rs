@@ -18,6 +18,8 @@ pub struct Census {
     pub waiters: usize,
     pub waits: usize,
     pub callbacks: usize,
+    pub shared_records: usize,
+    pub tenants: usize,
     pub timers: u64,
 }
 
@@ -39,6 +41,8 @@ impl State {
             waiters: self.awaited.iter().map(|(_, waiters)| waiters.len()).sum(),
             waits: self.waits.len(),
             callbacks: self.callbacks.len(),
+            shared_records: self.shared.len(),
+            tenants: self.tenants.len(),
             timers: self.timers.len(),
         }
     }

@@ -56,6 +56,10 @@ pub struct Image {
     pub schedules: BTreeMap<(Box<str>, Box<str>), Schedule>,
     /// See [`State`].
     pub callbacks: Numbered<About>,
+    /// See [`State`].
+    pub shared: Numbered<SharedRecord>,
+    /// See [`State`].
+    pub tenants: Tenants,
 }
 
 impl State {
@@ -87,6 +91,8 @@ impl State {
             messages: self.messages.clone(),
             schedules: self.schedules.clone(),
             callbacks: self.callbacks.clone(),
+            shared: self.shared.clone(),
+            tenants: self.tenants.share(),
         }
     }
 
@@ -118,11 +124,13 @@ impl State {
             messages: image.messages,
             schedules: image.schedules,
             callbacks: image.callbacks,
+            shared: image.shared,
+            tenants: image.tenants,
             ..Self::default()
         };
         state.index_all();
         state.index_ticks();
-        state.count_bytes();
+        state.count_load();
         state
     }
 

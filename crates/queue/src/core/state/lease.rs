@@ -221,15 +221,16 @@ impl State {
         self.complete_as(seq, held, flag::ATTACHED)
     }
 
-    fn complete_as(&mut self, seq: u64, held: &Held<'_>, flags: u8) -> Result<bool, Refusal> {
+    fn complete_as(&mut self, seq: u64, held: &Held<'_>, flags: u16) -> Result<bool, Refusal> {
         match self.holder(held, |state| state == TaskState::Completed)? {
             Holder::Before => Ok(false),
             Holder::Now(place) => {
                 self.entries.get_mut(place).set(flags);
                 self.detach(place);
                 self.exit(place);
-                self.add_bytes(place, bytes_of(held));
                 self.end(place, TaskState::Completed, seq);
+                // After the end: a callback takes what the task has besides its past attempts for its content.
+                self.add_bytes(place, bytes_of(held));
                 Ok(true)
             }
         }

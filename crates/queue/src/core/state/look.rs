@@ -55,17 +55,6 @@ impl State {
         })
     }
 
-    /// The tasks of the tenant that has a queue.
-    pub fn tasks_of_tenant(&self, queue: u32) -> u64 {
-        let Some(queue) = self.queues.get(queue) else {
-            return 0;
-        };
-        let queues = self.queues.iter();
-        let own = queues.filter(|(_, other)| other.tenant == queue.tenant);
-        own.map(|(_, queue)| queue.counts().iter().sum::<u64>())
-            .sum()
-    }
-
     /// An id that is higher than that of any queue there has ever been.
     pub fn next_queue_id(&self) -> u32 {
         self.next_queue

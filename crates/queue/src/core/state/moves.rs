@@ -136,6 +136,7 @@ impl State {
             self.tell_waiting(place, state == TaskState::Completed);
         }
         if callback {
+            self.withdraw_promise(place);
             self.make_callback(place);
         }
         self.keep_within(queue, state);
@@ -145,7 +146,13 @@ impl State {
     pub(super) fn erase(&mut self, place: Place) {
         self.exit(place);
         self.take_bytes(place, self.entries.get(place).bytes);
+        self.discount_task(place);
         let entry = self.entries.remove(place);
+        if entry.has(flag::SHARES_RECORD) {
+            self.release_record(entry.record);
+        } else if entry.has(flag::CALLBACK) {
+            self.orphan_record(entry.record, RecordOwner::Task(entry.number));
+        }
         self.numbers.remove(entry.number);
         self.options.release(entry.options, 1);
         self.tags.release(entry.tags, 1);

@@ -7,6 +7,8 @@ use super::*;
 pub struct Queue {
     /// Whose it is.
     pub tenant: Box<str>,
+    /// The same by place among [`Tenants`].
+    pub(super) tenant_place: Place,
     /// Its name.
     pub name: Box<str>,
     /// What it does.
@@ -34,6 +36,7 @@ impl Queue {
     pub fn new(tenant: &str, name: &str, settings: QueueSettings, created_ms: u64) -> Self {
         Self {
             tenant: tenant.into(),
+            tenant_place: NOWHERE,
             name: name.into(),
             settings,
             paused: false,

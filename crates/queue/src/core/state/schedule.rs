@@ -74,9 +74,10 @@ impl State {
             bytes: put.task.bytes(),
         };
         self.forget_tick(&key);
-        let bytes = schedule.bytes;
-        let former = self.schedules.insert(key.clone(), schedule);
-        self.replace_schedule_bytes(former.map_or(0, |former| former.bytes), bytes);
+        self.add_schedule_bytes(put.tenant, schedule.bytes);
+        if let Some(former) = self.schedules.insert(key.clone(), schedule) {
+            self.forget_schedule(put.tenant, &former);
+        }
         self.note_tick(&key);
         Ok(())
     }
@@ -90,7 +91,7 @@ impl State {
         self.forget_tick(&key);
         let removed = self.schedules.remove(&key);
         let removed = removed.ok_or(Refusal::ScheduleUnknown)?;
-        self.replace_schedule_bytes(removed.bytes, 0);
+        self.forget_schedule(tenant, &removed);
         Ok(())
     }
 
@@ -154,9 +155,12 @@ impl State {
             callback: schedule.callback,
             ..Enqueue::default()
         };
+        if tasks > 0 {
+            self.share_schedule(tenant, &schedule, tasks);
+        }
         let mut last = schedule.last;
         for _ in 0..tasks {
-            last = self.make(schedule.record, &task, 0);
+            last = self.make(schedule.record, &task, flag::SHARES_RECORD, 0);
         }
         if let Some(schedule) = self.schedules.get_mut(&key) {
             schedule.last = last;
@@ -207,6 +211,7 @@ impl State {
         if self.queue(CALLBACKS).is_err() {
             return;
         }
+        self.share_record(place);
         let entry = self.entries.get(place);
         let (record, shard) = (entry.record, entry.shard);
         let about = About {
@@ -222,9 +227,8 @@ impl State {
             key: tenant.map_or(0, callback_key),
             ..Enqueue::default()
         };
-        let made = self.make(record, &task, 0);
-        let place = self.place_of(made.number).expect("it was just made");
-        self.entries.get_mut(place).set(flag::IS_CALLBACK);
+        let flags = flag::IS_CALLBACK | flag::SHARES_RECORD;
+        let made = self.make(record, &task, flags, 0);
         self.callbacks.insert(made.number, about);
     }
 

@@ -50,7 +50,8 @@ pub(super) fn take_state(from: &mut Reader<'_>) -> Result<TaskState, Malformed> 
 
 impl Kept for Entry {
     fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[self.state as u8, self.flags, self.priority]);
+        let [flags, more_flags] = self.flags.to_le_bytes();
+        out.extend_from_slice(&[self.state as u8, flags, self.priority]);
         out.extend_from_slice(&self.shard.to_le_bytes());
         for number in [
             self.number,
@@ -73,12 +74,13 @@ impl Kept for Entry {
         put_place(out, self.lane);
         put_place(out, self.past);
         put_varint(out, u64::from(self.bytes));
+        out.push(more_flags);
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Entry {
+        let mut entry = Entry {
             state: take_state(from)?,
-            flags: from.u8()?,
+            flags: from.u8()?.into(),
             priority: from.u8()?,
             shard: from.u16()?,
             number: from.varint()?,
@@ -98,7 +100,12 @@ impl Kept for Entry {
             lane: take_place(from)?,
             past: take_place(from)?,
             bytes: take_bytes(from)?,
-        })
+        };
+        // The first snapshots had no more than eight.
+        if !from.rest().is_empty() {
+            entry.flags |= u16::from(from.u8()?) << 8;
+        }
+        Ok(entry)
     }
 }
 

@@ -12,8 +12,10 @@ use crate::core::entry::TaskState;
 use crate::core::intern::Values;
 use crate::core::lanes::PRIORITIES;
 use crate::core::numbered::Numbered;
-use crate::core::slab::{Place, Row, Slab};
-use crate::core::state::{About, Image, Message, MessageKind, Queue, Queues, Schedule};
+use crate::core::slab::{NOWHERE, Place, Row, Slab};
+use crate::core::state::{
+    About, Image, Message, MessageKind, Queue, Queues, RecordOwner, Schedule, SharedRecord, Tenants,
+};
 use crate::core::wheel::{Links, Wheel};
 use crate::error::QueueError;
 use crate::model::TaskId;
@@ -86,6 +88,11 @@ pub(super) fn put<W: Write>(
         put_task(out, &about.task);
         put_varint(out, u64::from(about.queue));
         out.push(about.state as u8);
+    })?;
+    put_numbered(to, &image.shared, |out, record, shared| {
+        put_varint(out, record);
+        put_bytes(out, image.tenants.name(shared.tenant).as_bytes());
+        put_shared(out, shared);
     })
 }
 
@@ -95,7 +102,7 @@ pub(super) fn put<W: Write>(
 /// [`QueueError::Malformed`] and [`QueueError::Io`].
 pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<Image, QueueError> {
     let scalars = from.sized(take_scalars)?;
-    Ok(Image {
+    let mut image = Image {
         now_ms: scalars[0],
         epoch: scalars[1] as u32,
         instance: scalars[2] as u16,
@@ -130,6 +137,49 @@ pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<Image, QueueErr
         callbacks: take_all(from, |reader| Ok((reader.varint()?, take_about(reader)?)))?
             .into_iter()
             .collect(),
+        shared: Numbered::default(),
+        tenants: Tenants::default(),
+    };
+    // The first snapshots end here.
+    if !from.is_at_end()? {
+        let shared = take_all(from, |reader| {
+            let (record, tenant) = (reader.varint()?, reader.text()?.to_owned());
+            Ok((record, tenant, take_shared(reader)?))
+        })?;
+        for (record, tenant, shared) in shared {
+            let tenant = image.tenants.acquire(&tenant);
+            let shared = SharedRecord { tenant, ..shared };
+            image.shared.insert(record, shared);
+        }
+    }
+    Ok(image)
+}
+
+fn put_shared(out: &mut Vec<u8>, shared: &SharedRecord) {
+    let (owner, number) = match shared.owner {
+        RecordOwner::None => (0, 0),
+        RecordOwner::Schedule => (1, 0),
+        RecordOwner::Task(number) => (2, number),
+    };
+    out.push(owner);
+    put_varint(out, number);
+    put_varint(out, u64::from(shared.bytes));
+    put_varint(out, shared.holders);
+}
+
+/// A shared record whose tenant is not known yet.
+fn take_shared(from: &mut Reader<'_>) -> Result<SharedRecord, Malformed> {
+    let owner = match (from.u8()?, from.varint()?) {
+        (0, _) => RecordOwner::None,
+        (1, _) => RecordOwner::Schedule,
+        (2, number) => RecordOwner::Task(number),
+        _ => return Err(from.malformed()),
+    };
+    Ok(SharedRecord {
+        tenant: NOWHERE,
+        owner,
+        bytes: from.small()?,
+        holders: from.varint()?,
     })
 }
 

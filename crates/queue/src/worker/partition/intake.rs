@@ -1,7 +1,7 @@
 //! What is let into a turn: as much as fits into one batch of the log, and new tasks only while there is
 //! room for work on those that are there.
 
-use egret_base::{Condition, Limit};
+use egret_base::{Condition, TenantShare};
 use egret_log::{Batch, Log};
 
 use super::Told;
@@ -60,12 +60,13 @@ impl Intake {
     }
 
     /// What ticks may take: their tasks are new ones too, and most of the batch is for what waits.
-    pub fn room_for_ticks(&self, tasks_max: &Limit, tasks: usize) -> Room {
+    pub fn room_for_ticks(&self, share: TenantShare, tasks: u64) -> Room {
         Room {
             tasks: match self.full {
                 Some(_) => 0,
-                None => tasks_max.max.saturating_sub(tasks as u64),
+                None => share.all.max.saturating_sub(tasks),
             },
+            share,
             bytes: self.room_bytes / 8,
         }
     }

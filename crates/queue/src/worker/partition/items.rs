@@ -3,11 +3,11 @@
 use egret_base::{Limit, LimitExceeded};
 
 use super::Told;
-use crate::api::share::{TaskLoad, TaskShares};
+use crate::api::share::TaskShares;
 use crate::api::sink::Enqueued as Outcome;
 use crate::api::submit::{EnqueueBatch, Grouping, Item, ReportBatch, Said, Unanswered};
 use crate::core::command::{Command, Enqueue, Held, Refusal};
-use crate::core::state::{Enqueued, State};
+use crate::core::state::{Enqueued, State, TaskLoad};
 use crate::error::QueueError;
 use crate::model::TaskId;
 use crate::worker::dispatch::Dispatcher;
@@ -33,26 +33,18 @@ fn enqueue_separately(
     limits: Option<&IntakeLimits>,
 ) -> Outcomes {
     let mut outcomes = Vec::with_capacity(batch.items.len());
-    let all = load_of(&batch.items);
-    let own = limits.map(|limits| limits.count_own(turn.state, batch, all));
-    let mut own = own.unwrap_or_default();
     for item in &batch.items {
         let messages = u64::from(!item.after.is_empty());
-        let more = load_of([item]);
         // A task that was made before takes no room: whoever repeats a call at a limit gets its first answer.
         let limits = limits.filter(|_| !is_known(turn.state, item));
         let room = limits.map_or(Ok(()), |limits| {
-            limits.check(turn.state, own, more, messages)
+            limits.check(turn.state, item.queue, item.load(), messages)
         });
         if let Err(exceeded) = room {
             outcomes.push((item.number, Err(exceeded.into())));
             continue;
         }
         let enqueued = turn.enqueue(&item.command(&batch.bytes));
-        if matches!(enqueued, Ok(Enqueued::Made(_))) {
-            own.tasks += more.tasks;
-            own.bytes += more.bytes;
-        }
         let outcome = enqueued.map(|enqueued| outcome_of(turn.state, enqueued));
         outcomes.push((item.number, outcome.map_err(QueueError::from)));
     }
@@ -107,12 +99,11 @@ fn check_chain(
     let messages = new.iter();
     let messages = messages.map(|(item, links)| item.after.len() / 16 + links.len());
     let messages = messages.sum::<usize>() as u64;
-    let mut more = load_of(new.iter().map(|(item, _)| *item));
+    let mut more: TaskLoad = new.iter().map(|(item, _)| item.load()).sum();
     let links = new.iter().map(|(_, links)| links.len()).sum::<usize>();
     more.bytes += (links * size_of::<TaskId>()) as u64;
     if more.tasks > 0 {
-        let own = limits.count_own(state, batch, more);
-        limits.check(state, own, more, messages)?;
+        limits.check(state, batch.items[0].queue, more, messages)?;
     }
     for item in &batch.items {
         state.check_intake(item.queue)?;
@@ -124,15 +115,6 @@ fn is_known(state: &State, item: &Item) -> bool {
     state.made_before([item.origin, item.unique]).is_some()
 }
 
-fn load_of<'a>(items: impl IntoIterator<Item = &'a Item>) -> TaskLoad {
-    let mut load = TaskLoad::default();
-    for item in items {
-        load.tasks += 1;
-        load.bytes += item.record_bytes();
-    }
-    load
-}
-
 /// What new tasks are measured by.
 pub(super) struct IntakeLimits {
     /// Tasks and their bytes.
@@ -142,22 +124,14 @@ pub(super) struct IntakeLimits {
 }
 
 impl IntakeLimits {
-    /// What a batch's tenant has, where it may matter: it is not counted as tasks come and go.
-    fn count_own(&self, state: &State, batch: &EnqueueBatch, more: TaskLoad) -> TaskLoad {
-        let first = batch.items.first();
-        first.map_or_else(TaskLoad::default, |item| {
-            self.shares.count_own(state, item.queue, more)
-        })
-    }
-
     fn check(
         &self,
         state: &State,
-        own: TaskLoad,
+        queue: u32,
         more: TaskLoad,
         messages: u64,
     ) -> Result<(), LimitExceeded> {
-        self.shares.check(state, own, more)?;
+        self.shares.check(state, queue, more)?;
         if messages > 0 {
             self.messages.check(state.message_count() + messages)?;
         }

@@ -116,6 +116,7 @@ impl Rig {
             error: None,
             room: Room {
                 tasks: 1_000_000,
+                share: TenantShare::new(("all", 1_000_000), ("one", 0)),
                 bytes: 1 << 20,
             },
         }
@@ -317,4 +318,20 @@ fn a_partition_with_much_to_do_leaves_no_tick_out() {
     assert_eq!(made, 20);
     rig.room.tasks = 1_000;
     assert_eq!(rig.turn(NOW_MS + 100_000).0, 80);
+}
+
+/// As a new task would be refused: other schedules go on, and nothing is made up for.
+#[test]
+fn a_tenant_without_room_gets_no_tasks_of_its_schedules() {
+    let mut rig = Rig::new();
+    rig.room.share = TenantShare::new(("all", 10), ("one", 3));
+    rig.turn(NOW_MS);
+    rig.put("a", "* * * * * *", Missed::All, NOW_MS + 1_000);
+    let made: Vec<usize> = (1..=5)
+        .map(|second| rig.turn(NOW_MS + second * 1_000).0)
+        .collect();
+    assert_eq!(made, [1, 1, 1, 0, 0]);
+    assert_eq!(rig.next_ms("a"), NOW_MS + 6_000);
+    rig.state.delete(1).unwrap();
+    assert_eq!(rig.turn(NOW_MS + 6_000).0, 1);
 }

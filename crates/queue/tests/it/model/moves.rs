@@ -22,11 +22,11 @@ impl Model {
             }
         }
         let made = self.make(seq, new);
-        let bytes = new.content.len() + new.tags.len() + new.after.len();
-        self.tasks
-            .get_mut(&made.number)
-            .expect("just made")
-            .content_bytes = bytes as u64;
+        let bytes = (new.content.len() + new.tags.len() + new.after.len()) as u64;
+        let task = self.tasks.get_mut(&made.number).expect("just made");
+        (task.content_bytes, task.has_own_record) = (bytes, true);
+        let tenant = self.queues[&new.queue].tenant.clone();
+        self.contents.insert(seq, (tenant, bytes));
         for (hash, window_ms) in keys {
             let until_ms = self.now_ms.saturating_add(window_ms);
             self.uniques.insert(hash, (made, until_ms));
@@ -60,6 +60,7 @@ impl Model {
             callback: new.callback,
             about: None,
             record: seq,
+            has_own_record: false,
             state: TaskState::Waiting,
             moves: 0,
             at_ms: begin_ms,
@@ -320,8 +321,10 @@ impl Model {
             next_ms: put.next_ms,
             last_ms,
             last,
-            bytes: (put.task.content.len() + put.task.tags.len()) as u64,
         };
+        let bytes = put.task.content.len() + put.task.tags.len();
+        let content = (put.tenant.to_owned(), bytes as u64);
+        self.contents.insert(seq, content);
         self.schedules.insert(key, schedule);
         Ok(())
     }

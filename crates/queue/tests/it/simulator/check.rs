@@ -1,11 +1,11 @@
 //! What must hold between commands.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use egret_log::Seq;
 use egret_queue::core::lanes::PRIORITY_DEFAULT;
-use egret_queue::core::state::State;
+use egret_queue::core::state::{State, TaskLoad};
 use egret_queue::model::{TaskOptions, TaskState};
 use egret_queue::testing::snapshot;
 
@@ -27,7 +27,7 @@ impl Side {
                 Err(_) => assert!(self.state.queue_with(*id).is_none()),
             }
         }
-        self.check_bytes();
+        check_loads(&self.state, &self.model);
         assert_eq!(sum, self.state.len() as u64);
         assert_eq!(sum, self.model.tasks.len() as u64);
         let (due, model_due) = (self.state.next_due_ms(), self.model.next_due_ms());
@@ -40,22 +40,6 @@ impl Side {
         }
     }
 
-    /// What records hold, of each tenant and of all.
-    fn check_bytes(&self) {
-        let mut tenants = BTreeSet::new();
-        for (id, queue) in self.model.queues.iter() {
-            let bytes = self.model.bytes_of(&queue.tenant);
-            if self.model.queue(*id).is_ok() {
-                assert_eq!(self.state.bytes_of_tenant(*id), bytes, "{}", queue.tenant);
-            }
-            tenants.insert(queue.tenant.clone());
-        }
-        let schedules = self.model.schedules.keys();
-        tenants.extend(schedules.map(|(tenant, _)| tenant.clone()));
-        let sum = tenants.iter().map(|tenant| self.model.bytes_of(tenant));
-        assert_eq!(self.state.bytes(), sum.sum::<u64>());
-    }
-
     /// Everything that can be seen.
     pub fn check_all(&self) {
         for state in [&self.state, &self.replica] {
@@ -66,6 +50,7 @@ impl Side {
                 .for_each(|task| check_task(state, &self.model, task));
             check_schedules(state, &self.model);
             check_others(state, &self.model);
+            check_loads(state, &self.model);
             check_priorities(state, &self.model);
         }
         for task in self.model.tasks.values() {
@@ -102,6 +87,21 @@ fn snapshot_of(state: &mut State) -> Vec<u8> {
     let written = snapshot::put(&mut bytes, Seq(9), &state.image(), &mut |_| {});
     assert_eq!(written.expect("memory is large"), bytes.len() as u64);
     bytes
+}
+
+/// What each tenant has, and all together.
+fn check_loads(state: &State, model: &Model) {
+    let loads = model.loads();
+    for (tenant, load) in &loads {
+        assert_eq!(state.load_of(tenant), *load, "{tenant}");
+    }
+    let queues = model.queues.iter();
+    for (id, queue) in queues.filter(|(id, _)| model.queue(**id).is_ok()) {
+        let load = loads.get(&*queue.tenant).copied().unwrap_or_default();
+        assert_eq!(state.load_of_queue(*id), load, "{}", queue.tenant);
+    }
+    let sum: TaskLoad = loads.into_values().sum();
+    assert_eq!(state.load(), sum);
 }
 
 fn check_lists(state: &State, model: &Model) {
@@ -243,6 +243,12 @@ fn check_others(state: &State, model: &Model) {
         census.callbacks,
         tasks().filter(|task| task.about.is_some()).count()
     );
+    let holders: BTreeMap<u64, u64> = state.shared_records().collect();
+    assert_eq!(holders, model.holders());
+    let mut tenants: BTreeSet<&str> = model.loads().into_keys().collect();
+    tenants.extend(model.queues.values().map(|queue| &*queue.tenant));
+    tenants.extend(model.schedules.keys().map(|(tenant, _)| &**tenant));
+    assert!(census.tenants <= tenants.len(), "{census:?}");
     assert!(census.retentions <= 3 * census.queues, "{census:?}");
     assert!(census.uniques <= model.uniques.len());
 }

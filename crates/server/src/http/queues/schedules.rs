@@ -214,7 +214,7 @@ pub(super) async fn list_schedules(
         (status = 200, description = "It existed, and is as given now.", body = Schedule),
         (status = 404, description = "There is no such queue.", body = Problem,
             content_type = "application/problem+json"),
-        (status = 429, description = "There are as many schedules as there may be.", body = Problem,
+        (status = 429, description = "A limit on schedules, or on bytes, is reached.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn put_schedule(

@@ -191,6 +191,8 @@ pub(super) async fn cancel_task(
             content_type = "application/problem+json"),
         (status = 409, description = "It is neither dead nor cancelled.", body = Problem,
             content_type = "application/problem+json"),
+        (status = 429, description = "There is no room for the callback of the task.", body = Problem,
+            content_type = "application/problem+json"),
     ))]
 pub(super) async fn requeue_task(
     State(queues): State<Queues>,

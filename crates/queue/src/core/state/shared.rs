@@ -1,0 +1,117 @@
+//! Records that several tasks refer to: those of schedules, of which each tick makes tasks, and those of tasks that
+//! a callback tells of.
+//!
+//! The bytes of such a record are its owner's: the schedule's or the task's. When that goes before the others, they
+//! stay on the tenant until the last holder has gone as well. The tenant stands here, because holders
+//! may outlive the queue.
+
+use super::*;
+
+/// What a shared record belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordOwner {
+    /// The owner has gone; the record's bytes are counted until the last holder goes.
+    None,
+    /// A schedule, which counts its bytes.
+    Schedule,
+    /// The task with this number, which counts its bytes.
+    Task(u64),
+}
+
+/// A record that others than its owner refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedRecord {
+    /// Whose it is: a place in [`Tenants`].
+    pub tenant: Place,
+    /// What it belongs to.
+    pub owner: RecordOwner,
+    /// Bytes of the content.
+    pub bytes: u32,
+    /// Tasks that refer to it besides its owner.
+    pub holders: u64,
+}
+
+impl State {
+    /// So many tasks come to hold the record of a schedule.
+    pub(super) fn share_schedule(&mut self, tenant: &str, schedule: &Schedule, tasks: u32) {
+        if self.shared.get(schedule.record).is_none() {
+            let shared = SharedRecord {
+                tenant: self.tenants.acquire(tenant),
+                owner: RecordOwner::Schedule,
+                bytes: schedule.bytes,
+                holders: 0,
+            };
+            self.shared.insert(schedule.record, shared);
+        }
+        let shared = self.shared.get_mut(schedule.record);
+        shared.expect("it was there or just put there").holders += u64::from(tasks);
+    }
+
+    /// A callback comes to hold the record of the task that it tells of.
+    pub(super) fn share_record(&mut self, place: Place) {
+        let entry = self.entries.get(place);
+        let record = entry.record;
+        if self.shared.get(record).is_none() {
+            let (number, bytes) = (entry.number, entry.bytes);
+            let words: u32 = self.pasts(place).map(|past| past.bytes).sum();
+            let tenant = self.queues[self.entries.get(place).queue].tenant.clone();
+            let shared = SharedRecord {
+                tenant: self.tenants.acquire(&tenant),
+                owner: RecordOwner::Task(number),
+                bytes: bytes.saturating_sub(words),
+                holders: 0,
+            };
+            self.shared.insert(record, shared);
+        }
+        let shared = self.shared.get_mut(record);
+        shared.expect("it was there or just put there").holders += 1;
+    }
+
+    /// A holder of a record has gone.
+    pub(super) fn release_record(&mut self, record: u64) {
+        let shared = self.shared.get_mut(record);
+        let shared = shared.expect("a record is shared while it is held");
+        shared.holders -= 1;
+        if shared.holders > 0 {
+            return;
+        }
+        let shared = *shared;
+        self.shared.remove(record);
+        if shared.owner == RecordOwner::None {
+            self.tenants.load_mut(shared.tenant).bytes -= u64::from(shared.bytes);
+            self.bytes -= u64::from(shared.bytes);
+        }
+        self.tenants.release(shared.tenant);
+    }
+
+    /// The owner of a record goes, and its bytes with it: while the record is held, they count for its tenant.
+    pub(super) fn orphan_record(&mut self, record: u64, owner: RecordOwner) {
+        let shared = self.shared.get_mut(record);
+        let Some(shared) = shared.filter(|shared| shared.owner == owner) else {
+            return;
+        };
+        shared.owner = RecordOwner::None;
+        self.tenants.load_mut(shared.tenant).bytes += u64::from(shared.bytes);
+        self.bytes += u64::from(shared.bytes);
+    }
+
+    /// Bytes that would no longer be counted if a schedule went: none while its tasks are there.
+    pub fn bytes_freed_with(&self, schedule: &Schedule) -> u64 {
+        match self.shared.get(schedule.record) {
+            Some(_) => 0,
+            None => u64::from(schedule.bytes),
+        }
+    }
+
+    /// Shared records by sequence number, with how many tasks hold each besides its owner.
+    pub fn shared_records(&self) -> impl Iterator<Item = (u64, u64)> {
+        let records = self.shared.iter();
+        records.map(|(record, shared)| (record, shared.holders))
+    }
+
+    /// The tenant whose record a task shares.
+    pub fn tenant_of_shared(&self, record: u64) -> Option<&str> {
+        let shared = self.shared.get(record)?;
+        Some(self.tenants.name(shared.tenant))
+    }
+}
