@@ -42,6 +42,7 @@ fn log_config() -> LogConfig {
         housekeeping: Housekeeping::Owner,
         open_segments_max: 2,
         must_exist: false,
+        mark_must_exist: false,
         durable_below: egret_log::Seq(0),
     }
 }
