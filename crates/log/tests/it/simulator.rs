@@ -34,6 +34,7 @@ pub fn small(durability: Durability) -> LogConfig {
         housekeeping: Housekeeping::Owner,
         open_segments_max: 2,
         must_exist: false,
+        mark_must_exist: false,
         durable_below: Seq(0),
     }
 }
