@@ -11,6 +11,9 @@ use crate::superuser;
 
 /// What every session of Egret has, as SQL text. An engine may set others afterwards.
 pub(crate) const SETTINGS: [(&str, &str); 11] = [
+    // Names that the catalogue spells are compared with those that Egret knows. Before the others: PostgreSQL quotes
+    // the names of a list when it is set.
+    ("quote_all_identifiers", "off"),
     ("statement_timeout", "0"),
     ("search_path", "pg_catalog,pg_temp"),
     ("lock_timeout", "0"),
@@ -22,8 +25,6 @@ pub(crate) const SETTINGS: [(&str, &str); 11] = [
     ("row_security", "on"),
     // What Egret quotes it quotes by the standard.
     ("standard_conforming_strings", "on"),
-    // Names that the catalogue spells are compared with those that Egret knows.
-    ("quote_all_identifiers", "off"),
 ];
 
 /// Sets what PostgreSQL knows from version 17 on, where it does, and tells which role the session has taken.

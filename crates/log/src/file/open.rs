@@ -58,14 +58,7 @@ impl<D: Disk> FileLog<D> {
             purpose: Purpose::Open,
         };
         let recovered = recover(&handles, &place, names.clone(), &config, known)?;
-        // A mark is made only once there is a segment.
-        let must_exist = config.must_exist || durable_below > Seq::FIRST || marked.is_some();
-        if recovered.segments.is_empty() && must_exist {
-            return Err(absent(&place, replay_from.max(durable_below)));
-        }
-        if config.mark_must_exist && marked.is_none() {
-            return Err(end::missing(&place));
-        }
+        check_presence(&place, &recovered, &config, known, marked)?;
         make_durable(&disk, &place, &recovered)?;
         let keeper = Keeper::open(disk.clone(), Arc::clone(&place), &config, &names)?;
         let keeper = Arc::new(keeper);
@@ -190,6 +183,25 @@ fn check_config(config: &LogConfig) -> Result<(), LogError> {
             "first_segment_bytes is {}, but must be between {SEGMENT_HEADER_BYTES} and segment_bytes, {}",
             config.first_segment_bytes, config.segment_bytes
         )));
+    }
+    Ok(())
+}
+
+/// Refuses a log that is not there, or lacks its mark, where it had one.
+fn check_presence<D: Disk>(
+    place: &str,
+    recovered: &Recovered<D>,
+    config: &LogConfig,
+    known: Known,
+    marked: Option<Seq>,
+) -> Result<(), LogError> {
+    // A mark is made only once there is a segment.
+    let must_exist = config.must_exist || known.durable_below > Seq::FIRST || marked.is_some();
+    if recovered.segments.is_empty() && must_exist {
+        return Err(absent(place, known.replay_from.max(known.durable_below)));
+    }
+    if config.mark_must_exist && marked.is_none() {
+        return Err(end::missing(place));
     }
     Ok(())
 }
