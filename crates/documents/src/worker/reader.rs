@@ -99,15 +99,24 @@ impl Reader {
                 _ = stopping.changed() => break,
                 _ = self.next(&mut together) => {}
             }
-            if session.is_none() {
-                session = self.connect().await.ok();
-            }
-            let Some(connected) = &session else {
-                for asked in together {
-                    asked.answer(Err(DocumentsError::Unreachable));
+            let connected = match session.take() {
+                Some(connected) => Ok(connected),
+                None => self.connect().await,
+            };
+            let connected = match connected {
+                Ok(connected) => session.insert(connected),
+                Err(error) => {
+                    // Documents that were removed are not reached later either.
+                    let reason = match error {
+                        DocumentsError::Removed => DocumentsError::Removed,
+                        _ => DocumentsError::Unreachable,
+                    };
+                    for asked in together {
+                        asked.answer(Err(reason.clone()));
+                    }
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
                 }
-                tokio::time::sleep(AGAIN).await;
-                continue;
             };
             let tenants: Vec<i32> = together.iter().map(|one| one.tenant.0).collect();
             let collections: Vec<i32> = together.iter().map(|one| one.collection.0).collect();
