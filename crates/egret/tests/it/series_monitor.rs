@@ -323,7 +323,7 @@ fn settings_that_cannot_be_are_said_at_the_start() {
         (
             "EGRET_SERIES_LOOKBACK",
             "0s",
-            "series.lookback: with 0 no query sees a sample",
+            "; above 0",
         ),
         (
             "EGRET_SERIES_EXTERNAL_URL",
