@@ -1,3 +1,5 @@
+//! Pipes, directories and devices are refused without waiting.
+
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
