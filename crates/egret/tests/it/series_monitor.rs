@@ -320,11 +320,7 @@ fn a_file_that_is_wrong_is_said_at_the_start() {
 #[test]
 fn settings_that_cannot_be_are_said_at_the_start() {
     for (name, value, expected) in [
-        (
-            "EGRET_SERIES_LOOKBACK",
-            "0s",
-            "; above 0",
-        ),
+        ("EGRET_SERIES_LOOKBACK", "0s", "; above 0"),
         (
             "EGRET_SERIES_EXTERNAL_URL",
             "egret.here",
