@@ -56,25 +56,7 @@ impl Range {
 }
 
 macro_rules! value_by_parse {
-    ($($kind:ty => $form:literal),* $(,)?) => {$(
-        impl Value for $kind {
-            fn form() -> String {
-                $form.to_owned()
-            }
-
-            fn read(text: &str) -> Result<Self, String> {
-                text.parse().map_err(|_| format!("`{text}` is not {}", $form))
-            }
-
-            fn show(&self) -> String {
-                self.to_string()
-            }
-        }
-    )*};
-}
-
-macro_rules! number_by_parse {
-    ($($kind:ty => $form:literal),* $(,)?) => {$(
+    ($($kind:ty => $form:literal $(with zero $zero:literal)?),* $(,)?) => {$(
         impl Value for $kind {
             fn form() -> String {
                 $form.to_owned()
@@ -88,9 +70,9 @@ macro_rules! number_by_parse {
                 self.to_string()
             }
 
-            fn is_zero(&self) -> bool {
-                *self == 0
-            }
+            $(fn is_zero(&self) -> bool {
+                *self == $zero
+            })?
         }
     )*};
 }
@@ -98,12 +80,9 @@ macro_rules! number_by_parse {
 value_by_parse! {
     bool => "true or false",
     String => "text",
-}
-
-number_by_parse! {
-    u16 => "a whole number from 0 to 65535",
-    u32 => "a whole number from 0 to 4294967295",
-    u64 => "a whole number",
+    u16 => "a whole number from 0 to 65535" with zero 0,
+    u32 => "a whole number from 0 to 4294967295" with zero 0,
+    u64 => "a whole number" with zero 0,
 }
 
 impl Value for PathBuf {
