@@ -160,16 +160,6 @@ fn durability(config: &SeriesConfig) -> Result<Durability, SeriesError> {
     }
 }
 
-fn check_lookback(config: &SeriesConfig) -> Result<(), SeriesError> {
-    match config.lookback.0 {
-        0 => Err(SeriesError::Invalid {
-            what: "series.lookback",
-            reason: "with 0 no query sees a sample: give a time such as 5m".to_owned(),
-        }),
-        _ => Ok(()),
-    }
-}
-
 /// The shards by number, those that could be opened, and what their upkeep keeps of them.
 #[derive(Default)]
 struct Opened {
@@ -289,7 +279,6 @@ impl Inner {
 
     /// Refuses settings with which the engine cannot run.
     pub fn check_settings(&self) -> Result<(), SeriesError> {
-        check_lookback(&self.config)?;
         durability(&self.config)?;
         self.policy().map(drop)
     }
