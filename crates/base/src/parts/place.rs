@@ -9,16 +9,29 @@ use crate::durable;
 /// The file's name, in the directory of a part.
 const PLACE: &str = "place";
 
-/// The part that a directory says it is, such as `queue/001`. `None` where it says nothing, as one of an earlier version.
+/// The part that a directory says it is, such as `queue/001`. `None` where it says nothing, as one of an earlier version
+/// does, or nothing that could be a part: the file is damaged, which says nothing of the data.
 ///
 /// # Errors
 /// What the system says.
 pub fn stated_place(directory: &Path) -> io::Result<Option<String>> {
     match std::fs::read(directory.join(PLACE)) {
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).trim().to_owned())),
+        Ok(bytes) => {
+            let stated = String::from_utf8_lossy(&bytes).trim().to_owned();
+            Ok(is_place(&stated).then_some(stated))
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a text is an engine and a number of three digits.
+fn is_place(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(engine, number)| {
+        ["queue", "series"].contains(&engine)
+            && number.len() == 3
+            && number.bytes().all(|digit| digit.is_ascii_digit())
+    })
 }
 
 /// Checks that a directory is the part `place`, and has it say so where it says nothing yet. On a full disk it says so
@@ -63,5 +76,16 @@ mod tests {
             said.starts_with("it is the directory of queue/001, copied or moved"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_damaged_file_costs_no_part() {
+        let place = tempfile::tempdir().expect("a directory");
+        for damaged in ["", "queue/0\u{1}1", "queue/01", "oueue/001"] {
+            std::fs::write(place.path().join(PLACE), damaged).expect("it is written");
+            claim_place(place.path(), "queue/001").expect("it says nothing");
+            let stated = stated_place(place.path()).expect("it is read");
+            assert_eq!(stated.as_deref(), Some("queue/001"));
+        }
     }
 }

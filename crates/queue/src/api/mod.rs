@@ -179,6 +179,8 @@ pub(crate) struct Inner {
     pub callbacks: Mutex<Option<tokio::task::JoinHandle<()>>>,
     /// Their key cannot be read, or was lost and made anew.
     pub callback_key_lost: Condition,
+    /// Held while the key of callbacks is read, or made.
+    pub callback_key_access: Mutex<()>,
     /// Where attachments lie.
     pub shelf: Arc<Shelf>,
     /// The task that deletes them.
@@ -232,6 +234,7 @@ impl Queues {
                 schedules: Mutex::default(),
                 callbacks: Mutex::default(),
                 callback_key_lost: Condition::new("queue_callback_key_lost", "callback.key"),
+                callback_key_access: Mutex::default(),
                 shelf,
                 shelf_upkeep: Mutex::default(),
                 making: Arc::default(),

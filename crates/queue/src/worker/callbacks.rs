@@ -380,6 +380,7 @@ impl Signer for Queues {
 
 impl Inner {
     fn callback_key(&self) -> Result<[u8; 32], QueueError> {
+        let _access = lock(&self.callback_key_access);
         let is_new = !self.directory.join(KEY_FILE).exists();
         let key = key(&self.directory, &*self.entropy)?;
         if is_new {
