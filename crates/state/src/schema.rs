@@ -23,6 +23,7 @@ pub struct Tables {
 /// [`StateError::Sqlite`].
 pub fn missing_tables(path: &Path, parts: &[Tables]) -> Result<Vec<String>, StateError> {
     let connection = Connection::open(path)?;
+    connection.busy_timeout(crate::BUSY_TIMEOUT)?;
     let Some(model) = model(&connection, parts)? else {
         return Ok(vec![MIGRATION_TABLE.to_owned()]);
     };

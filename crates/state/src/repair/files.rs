@@ -118,7 +118,8 @@ pub(crate) fn move_aside(path: &Path, aside: &Path) -> Result<(), StateError> {
     if !path.is_file() {
         fs::rename(path, aside).map_err(failed(aside))?;
     }
-    for suffix in SUFFIXES {
+    // The file last: without its log it would be an older state.
+    for suffix in SUFFIXES.iter().rev() {
         let (from, to) = (with_suffix(path, suffix), with_suffix(aside, suffix));
         if from.exists() && fs::hard_link(&from, &to).is_err() {
             // A file system without hard links.
