@@ -89,46 +89,6 @@ pub async fn inventory(client: &impl GenericClient) -> Result<Option<Installatio
     Ok(Some(objects_of(client, &known).await?))
 }
 
-/// What a removal finds: that of [`inventory`], and for a superuser also where the schema is of another role. Nothing of the
-/// schema is read then, which would run that role's code; views in other schemas are obstacles.
-///
-/// # Errors
-/// Those of [`inventory`].
-pub async fn inventory_to_remove(
-    client: &impl GenericClient,
-) -> Result<Option<Installation>, PostgresError> {
-    if !has_schema(client).await? {
-        return Ok(None);
-    }
-    let known = match check_owner(client).await {
-        Ok(()) => known_views(client).await?,
-        Err(foreign @ PostgresError::ForeignSchema { .. }) => {
-            if !is_superuser(client).await? {
-                return Err(foreign);
-            }
-            numbers(client).await?
-        }
-        Err(error) => return Err(error),
-    };
-    Ok(Some(objects_of(client, &known).await?))
-}
-
-async fn numbers(client: &impl GenericClient) -> Result<KnownViews, PostgresError> {
-    let row = client.query_one(include_str!("installation/numbers.sql"), &[&NUMBERED]);
-    let row = row
-        .await
-        .map_err(server("number the objects of schema egret"))?;
-    Ok(KnownViews::of(&row))
-}
-
-async fn is_superuser(client: &impl GenericClient) -> Result<bool, PostgresError> {
-    let sql = "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user";
-    let row = client.query_one(sql, &[]).await;
-    Ok(row
-        .map_err(server("look for the role of this session"))?
-        .get(0))
-}
-
 async fn objects_of(
     client: &impl GenericClient,
     known: &KnownViews,
@@ -164,7 +124,7 @@ pub async fn uninstall(
 ) -> Result<Option<Installation>, PostgresError> {
     let transaction = client.transaction().await.map_err(server("begin"))?;
     lock_schema(&transaction).await?;
-    let Some(found) = inventory_to_remove(&transaction).await? else {
+    let Some(found) = inventory(&transaction).await? else {
         return Ok(None);
     };
     refuse_obstacles(&found)?;
@@ -279,9 +239,10 @@ pub fn is_removed(error: &tokio_postgres::Error) -> bool {
         SqlState::INVALID_SCHEMA_NAME,
     ];
     error.as_db_error().is_some_and(|answer| {
-        let is_of_egret = ["egret.", "\"egret\""]
-            .iter()
-            .any(|name| answer.message().contains(name));
+        let message = answer.message();
+        let is_of_egret = message.contains("\"egret\"")
+            || message.contains("\"egret.")
+            || message.contains(" egret.");
         is_of_egret && gone.contains(answer.code())
     })
 }
@@ -303,17 +264,11 @@ async fn known_views(client: &impl GenericClient) -> Result<KnownViews, Postgres
     }
     let row = client.query_one(include_str!("installation/views.sql"), &[]);
     let row = row.await.map_err(server("list the views of Egret"))?;
-    Ok(KnownViews::of(&row))
-}
-
-impl KnownViews {
-    fn of(row: &tokio_postgres::Row) -> Self {
-        Self {
-            ids: row.get(0),
-            captures: row.get(1),
-            relations: row.get(2),
-        }
-    }
+    Ok(KnownViews {
+        ids: row.get(0),
+        captures: row.get(1),
+        relations: row.get(2),
+    })
 }
 
 async fn schema_objects(

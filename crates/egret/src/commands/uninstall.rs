@@ -1,8 +1,7 @@
 //! `egret uninstall`: nothing of Egret is left in a database.
 
 use egret_documents::documents_in;
-use egret_postgres::tokio_postgres::Client;
-use egret_postgres::{PostgresError, external, installation, migrate};
+use egret_postgres::{external, installation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
@@ -156,7 +155,7 @@ pub(super) async fn directly(
 ) -> Result<(), Failure> {
     let connection = connection(Some(url), configuration)?;
     let mut client = external::connect(&connection).await.map_err(failed)?;
-    let inventory = installation::inventory_to_remove(&client).await;
+    let inventory = installation::inventory(&client).await;
     let inventory = inventory.map_err(failed)?;
     let Some(found) = inventory else {
         return output.answer(&json!({"removed": false}), |_: Json| nothing());
@@ -168,7 +167,7 @@ pub(super) async fn directly(
         dependents: found.views,
         obstacles: found.obstacles.into_iter().map(Obstacle::from).collect(),
         outbox_rows: None,
-        documents: counted(&client).await?,
+        documents: documents_in(&client).await.map_err(documents_failed)?,
     };
     let what = json!({
         "objects": found.names.len(),
@@ -191,15 +190,6 @@ pub(super) async fn directly(
             found.names.len()
         )
     })
-}
-
-/// The documents of a database; none are known where schema `egret` is of a role whose code counting them would run.
-async fn counted(client: &Client) -> Result<Option<i64>, Failure> {
-    match migrate::check_owner(client).await {
-        Ok(()) => documents_in(client).await.map_err(documents_failed),
-        Err(PostgresError::ForeignSchema { .. }) => Ok(None),
-        Err(error) => Err(failed(error)),
-    }
 }
 
 fn documents_failed(error: egret_documents::DocumentsError) -> Failure {

@@ -359,7 +359,7 @@ const CAPTURE: Migration = Migration {
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_of_few_rights_removes_its_egret_and_so_does_a_superuser() {
+async fn a_role_of_few_rights_removes_its_egret_and_no_superuser_does() {
     for major in [15, 18] {
         let database = TestDatabase::create(major).await;
         let mut client = database.connect().await;
@@ -372,17 +372,23 @@ async fn a_role_of_few_rights_removes_its_egret_and_so_does_a_superuser() {
             .await
             .unwrap();
         let become_weak = format!("SET ROLE {role}");
-        for remover in [become_weak.as_str(), "RESET ROLE"] {
-            client.batch_execute(&become_weak).await.unwrap();
-            migrate(&mut client, "test", &[CAPTURE]).await.unwrap();
-            client.batch_execute(remover).await.unwrap();
-            let removed = uninstall(&mut client, true).await.unwrap().unwrap();
-            assert_eq!(removed.objects.len(), 4, "{removed:?}");
-            assert_eq!(inventory(&client).await.unwrap(), None);
-            let left = "SELECT count(*) FROM pg_catalog.pg_trigger WHERE NOT tgisinternal";
-            let left: i64 = client.query_one(left, &[]).await.unwrap().get(0);
-            assert_eq!(left, 0, "{remover}");
-        }
+        client.batch_execute(&become_weak).await.unwrap();
+        migrate(&mut client, "test", &[CAPTURE]).await.unwrap();
+        // A table of another role may have any name, and what is Egret's is known by that role's tables only.
+        client.batch_execute("RESET ROLE").await.unwrap();
+        let refused = uninstall(&mut client, true).await.unwrap_err();
+        assert!(
+            matches!(refused, PostgresError::ForeignSchema { .. }),
+            "{refused}"
+        );
+        client.batch_execute(&become_weak).await.unwrap();
+        let removed = uninstall(&mut client, true).await.unwrap().unwrap();
+        assert_eq!(removed.objects.len(), 4, "{removed:?}");
+        assert_eq!(inventory(&client).await.unwrap(), None);
+        client.batch_execute("RESET ROLE").await.unwrap();
+        let left = "SELECT count(*) FROM pg_catalog.pg_trigger WHERE NOT tgisinternal";
+        let left: i64 = client.query_one(left, &[]).await.unwrap().get(0);
+        assert_eq!(left, 0);
         let forget = format!("DROP OWNED BY {role}; DROP ROLE {role}");
         client.batch_execute(&forget).await.unwrap();
     }
