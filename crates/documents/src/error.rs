@@ -6,6 +6,7 @@ use egret_postgres::slots::SlotsTaken;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::{PostgresError, installation, retry, tokio_postgres};
 
+use self::phrases::{at_version, counted, listed, unresolved};
 use crate::core::collection::Told;
 use crate::core::decide::Etag;
 use crate::model::{CollectionName, DocumentId, Referrers, Violation};
@@ -181,7 +182,10 @@ pub enum DocumentsError {
     #[error(
         "the collections of this database were removed: declare one by `egret collection apply`"
     )]
-    Removed,
+    Removed {
+        /// What is missing, as the server says it.
+        missing: String,
+    },
     /// A document is there that was to be restored.
     #[error("the document is there, and was not deleted: say which version is to be restored")]
     NotDeleted,
@@ -256,40 +260,10 @@ pub enum DocumentsError {
     },
 }
 
-fn unresolved(references: &[Told]) -> String {
-    let one = |told: &Told| {
-        let values = told.identity.iter();
-        let values: Vec<String> = values
-            .map(|(path, value)| format!("{path} {value}"))
-            .collect();
-        format!("`{}` has no document with {}", told.to, values.join(", "))
-    };
-    match references {
-        [] => "a reference is to nothing".to_owned(),
-        [only] => one(only),
-        [first, more @ ..] => format!("{} (and {} more)", one(first), more.len()),
-    }
-}
-
-fn counted(referrers: &Referrers) -> String {
-    match (referrers.is_more, referrers.count) {
-        (true, count) => format!("more than {count} documents refer"),
-        (false, 1) => "a document refers".to_owned(),
-        (false, count) => format!("{count} documents refer"),
-    }
-}
-
-fn at_version(at: &Option<Etag>) -> String {
-    match at {
-        Some(at) => format!("the document is at version {at}: read it again"),
-        None => "there is no such document".to_owned(),
-    }
-}
-
 impl From<tokio_postgres::Error> for DocumentsError {
     fn from(error: tokio_postgres::Error) -> Self {
         if installation::is_removed(&error) {
-            return Self::Removed;
+            return Self::removed(&error);
         }
         let code = error.code().cloned();
         // Another owner has raised the epoch.
@@ -307,7 +281,7 @@ impl From<PostgresError> for DocumentsError {
         match error {
             PostgresError::SessionsTaken(taken) => Self::Overloaded(taken),
             PostgresError::Server { source, .. } if installation::is_removed(&source) => {
-                Self::Removed
+                Self::removed(&source)
             }
             error => Self::Server {
                 code: None,
@@ -338,16 +312,29 @@ fn is_of_values(code: &SqlState) -> bool {
         .any(|class| code.code().starts_with(class))
 }
 
-/// The first violation, and how many more there are.
-fn listed(violations: &[Violation]) -> String {
-    match violations {
-        [] => "it has a violation".to_owned(),
-        [only] => only.to_string(),
-        [first, more @ ..] => format!("{first} (and {} more)", more.len()),
-    }
-}
-
 impl DocumentsError {
+    fn removed(error: &tokio_postgres::Error) -> Self {
+        Self::Removed {
+            missing: egret_base::error::chain(error),
+        }
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        matches!(self, Self::Removed { .. })
+    }
+
+    /// The same where the engine's part of schema `egret` is there, so that what is missing is a part of that.
+    pub(crate) fn of_damaged_schema(self) -> Self {
+        match self {
+            Self::Removed { missing } => Self::Server {
+                message: missing,
+                code: Some(SqlState::UNDEFINED_TABLE),
+                is_lost: true,
+            },
+            error => error,
+        }
+    }
+
     /// Whether it is the session that failed, and not what was asked of it.
     pub(crate) fn is_of_session(&self) -> bool {
         matches!(self, Self::Server { is_lost: true, .. })
@@ -380,7 +367,7 @@ impl DocumentsError {
     /// Whether it is about what was to be written, and not about all that waits.
     pub(crate) fn is_of_write(&self) -> bool {
         let kind = self.kind();
-        !matches!(kind, Kind::Unavailable | Kind::LimitReached) && *self != Self::Removed
+        !matches!(kind, Kind::Unavailable | Kind::LimitReached) && !self.is_removed()
             || matches!(self, Self::CascadeTooLarge { .. })
     }
 
@@ -415,7 +402,7 @@ impl Coded for DocumentsError {
             Self::KeyReused => "idempotency_key_reused",
             Self::ChangesGone { .. } | Self::ChangesAhead { .. } => "changes_gone",
             Self::NotFound { .. } => "not_found",
-            Self::NoCollection { .. } | Self::NoDocuments { .. } | Self::Removed => {
+            Self::NoCollection { .. } | Self::NoDocuments { .. } | Self::Removed { .. } => {
                 "collection_not_found"
             }
             Self::NoSubscription { .. } => "subscription_not_found",
@@ -434,10 +421,11 @@ impl Coded for DocumentsError {
 
     fn retryable(&self) -> bool {
         match self {
-            // They do not go away by themselves.
+            // Waiting does not help.
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
-            | Self::CascadeTooLarge { .. } => false,
+            | Self::CascadeTooLarge { .. }
+            | Self::Overloaded(SlotsTaken::Oversized { .. }) => false,
             _ => matches!(self.kind(), Kind::LimitReached | Kind::Unavailable),
         }
     }
@@ -467,7 +455,7 @@ impl Coded for DocumentsError {
             | Self::NoCollection { .. }
             | Self::NoSubscription { .. }
             | Self::NoDocuments { .. }
-            | Self::Removed => Kind::NotFound,
+            | Self::Removed { .. } => Kind::NotFound,
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }
             | Self::CascadeTooLarge { .. } => Kind::LimitReached,
@@ -485,5 +473,6 @@ impl Coded for DocumentsError {
     }
 }
 
+mod phrases;
 #[cfg(test)]
 mod tests;

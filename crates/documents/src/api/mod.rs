@@ -208,7 +208,9 @@ impl Documents {
             .await?;
         let client = match self.inner.options.databases.client(&database).await {
             // As one that does not exist: who may not look into it is not told that it does.
-            Err(PostgresError::NoSession { .. }) if caller.database.is_some() => {
+            Err(PostgresError::NoSession { .. })
+                if caller.database.is_some() && !self.inner.options.databases.is_remote() =>
+            {
                 return Err(DocumentsError::NoDocuments { database });
             }
             client => client?,

@@ -1,5 +1,7 @@
 //! What the engine keeps in a database.
 
+use egret_postgres::Databases;
+use egret_postgres::databases;
 use egret_postgres::migrate::{self, Migration, migrate};
 use egret_postgres::tokio_postgres::Client;
 
@@ -36,6 +38,14 @@ pub async fn install(
 
 /// Partitions of a table, at most.
 const PARTITIONS_MAX: u32 = 256;
+
+/// Whether a database has no documents any more, or is itself gone. False where that is not known.
+pub async fn is_gone(databases: &Databases, database: &str) -> bool {
+    match databases.client(database).await {
+        Ok(client) => matches!(is_installed(&client).await, Ok(false)),
+        Err(error) => databases::is_gone(&error),
+    }
+}
 
 /// Whether a database has the engine's part of schema `egret`.
 ///

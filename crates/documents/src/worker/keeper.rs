@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use egret_base::Condition;
 use egret_postgres::Databases;
-use egret_postgres::databases::is_gone;
 use egret_postgres::tokio_postgres::Client;
 use futures_util::future::{join, join_all};
 use tokio::sync::watch;
@@ -113,16 +112,15 @@ impl Keeper {
                     }
                 }
                 Err(error) => {
-                    if error != DocumentsError::Removed {
-                        self.unwritable
-                            .fail(&error, "documents cannot be written; retrying");
-                    }
-                    if self.is_gone().await {
+                    if install::is_gone(&self.databases, &self.database).await {
                         self.unwritable.end();
                         self.writer.close(&error);
                         self.standing.send_replace(Standing::Gone);
                         break;
                     }
+                    let error = error.of_damaged_schema();
+                    self.unwritable
+                        .fail(&error, "documents cannot be written; retrying");
                     if self.standing.send_replace(Standing::Unknown) == Standing::Owner {
                         failing = None;
                     }
@@ -139,14 +137,6 @@ impl Keeper {
             }
         }
         self.writer.close(&DocumentsError::Stopping);
-    }
-
-    /// Whether the database has no documents any more, or is itself gone.
-    async fn is_gone(&self) -> bool {
-        match self.databases.client(&self.database).await {
-            Ok(client) => matches!(install::is_installed(&client).await, Ok(false)),
-            Err(error) => is_gone(&error),
-        }
     }
 
     /// Becomes the owner, if nobody else is, and writes until it is that no more.

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use super::session::Session;
 use crate::error::DocumentsError;
 use crate::model::{CollectionId, DocumentId, TenantId};
+use crate::store::install;
 use crate::store::read::Stored;
 
 /// Documents that one question asks for, at most.
@@ -108,7 +109,7 @@ impl Reader {
                 Err(error) => {
                     // Documents that were removed are not reached later either.
                     let reason = match error {
-                        DocumentsError::Removed => DocumentsError::Removed,
+                        error if error.is_removed() => self.removed(error).await,
                         _ => DocumentsError::Unreachable,
                     };
                     for asked in together {
@@ -131,6 +132,10 @@ impl Reader {
                     }
                 }
                 Err(error) => {
+                    let error = match error {
+                        error if error.is_removed() => self.removed(error).await,
+                        error => error,
+                    };
                     for asked in together {
                         asked.answer(Err(error.clone()));
                     }
@@ -139,6 +144,15 @@ impl Reader {
             }
         }
         self.close().await;
+    }
+
+    /// The error of what was removed, where that is more than a part of it.
+    async fn removed(&self, error: DocumentsError) -> DocumentsError {
+        if install::is_gone(&self.databases, &self.database).await {
+            error
+        } else {
+            error.of_damaged_schema()
+        }
     }
 
     /// Nobody answers any more.

@@ -252,3 +252,19 @@ async fn documents_that_were_removed_from_outside_are_not_found_at_once() {
     }
     world.documents_stop().await;
 }
+
+#[tokio::test]
+async fn documents_of_which_a_table_is_missing_are_not_taken_for_removed() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let made = world.made("airports", &json!({"faa": "JFK"})).await;
+    let lose = "DROP TABLE egret.document_alias CASCADE; \
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+        WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    world.client.batch_execute(lose).await.unwrap();
+    for _ in 0..5 {
+        let refused = world.get("airports", made.id).await.unwrap_err();
+        assert_ne!(refused.code(), "collection_not_found", "{refused}");
+    }
+    world.documents_stop().await;
+}

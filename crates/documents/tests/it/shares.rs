@@ -152,7 +152,9 @@ async fn one_tenant_does_not_take_all_places_to_wait() {
         let written = writing.now_or_never();
         written.map(|written| written.map_err(|refused| refused.error))
     };
-    check_refused(batch(4).unwrap(), "documents.waiting_max", true);
+    let oversized = batch(4).unwrap().unwrap_err();
+    let (code, retryable) = (oversized.code(), oversized.retryable());
+    assert_eq!((code, retryable), ("limit_exceeded", false), "{oversized}");
     assert!(batch(3).is_none());
     check_refused(
         write(&world.caller, 3).unwrap(),

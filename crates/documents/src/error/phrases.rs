@@ -1,0 +1,42 @@
+//! The parts of messages that list or count something.
+
+use super::{Etag, Referrers, Told, Violation};
+
+pub fn unresolved(references: &[Told]) -> String {
+    let one = |told: &Told| {
+        let values = told.identity.iter();
+        let values: Vec<String> = values
+            .map(|(path, value)| format!("{path} {value}"))
+            .collect();
+        format!("`{}` has no document with {}", told.to, values.join(", "))
+    };
+    match references {
+        [] => "a reference is to nothing".to_owned(),
+        [only] => one(only),
+        [first, more @ ..] => format!("{} (and {} more)", one(first), more.len()),
+    }
+}
+
+pub fn counted(referrers: &Referrers) -> String {
+    match (referrers.is_more, referrers.count) {
+        (true, count) => format!("more than {count} documents refer"),
+        (false, 1) => "a document refers".to_owned(),
+        (false, count) => format!("{count} documents refer"),
+    }
+}
+
+pub fn at_version(at: &Option<Etag>) -> String {
+    match at {
+        Some(at) => format!("the document is at version {at}: read it again"),
+        None => "there is no such document".to_owned(),
+    }
+}
+
+/// The first violation, and how many more there are.
+pub fn listed(violations: &[Violation]) -> String {
+    match violations {
+        [] => "it has a violation".to_owned(),
+        [only] => only.to_string(),
+        [first, more @ ..] => format!("{first} (and {} more)", more.len()),
+    }
+}
