@@ -83,6 +83,14 @@ pub enum ViewsError {
         /// The name.
         name: String,
     },
+    /// No database that can be looked into has a view of this name, and there are others.
+    #[error(
+        "view `{name}` was not found, and not every database accepts sessions at present: name its database"
+    )]
+    NotKnown {
+        /// The name.
+        name: String,
+    },
     /// Several databases have a view of this name.
     #[error("view `{name}` is in several databases, name one of them: {}", databases.join(", "))]
     Ambiguous {
@@ -379,6 +387,7 @@ impl Coded for ViewsError {
             Self::FuseBlown { .. } => "view_fuse_blown",
             Self::Exists { .. } => "view_exists",
             Self::NotFound { .. } => "view_not_found",
+            Self::NotKnown { .. } => "postgres_database_unreachable",
             Self::Ambiguous { .. } => "view_ambiguous",
             Self::InUse { .. } => "view_in_use",
             Self::Installed { .. } => "views_installed",
@@ -425,6 +434,7 @@ impl Coded for ViewsError {
             | Self::DeltaFailed { .. }
             | Self::SourceAltered { .. }
             | Self::SourceFailed { .. }
+            | Self::NotKnown { .. }
             | Self::Failed { .. } => Kind::Unavailable,
             Self::TooLong { .. } => Kind::TimedOut,
             Self::Postgres(error) => error.kind(),

@@ -142,10 +142,14 @@ impl Views {
             })
             .cloned()
             .collect();
-        let mut all = among(known, &at.name).await?;
+        let is_named = at.database.is_some();
+        let (mut all, _) = among(known, &at.name, is_named).await?;
+        let mut are_known = true;
         if all.is_empty() {
-            let (installed, _) = self.installed(at.database.as_deref()).await?;
-            all = among(installed, &at.name).await?;
+            let (installed, are_all) = self.installed(at.database.as_deref()).await?;
+            let are_reached;
+            (all, are_reached) = among(installed, &at.name, is_named).await?;
+            are_known = are_all && are_reached;
         }
         let name = at.name.to_string();
         match (all.pop(), all.is_empty()) {
@@ -155,14 +159,20 @@ impl Views {
                 let databases = all.map(|found| found.keeper.database.clone()).collect();
                 Err(ViewsError::Ambiguous { name, databases })
             }
-            (None, _) => Err(ViewsError::NotFound { name }),
+            (None, _) if are_known => Err(ViewsError::NotFound { name }),
+            (None, _) => Err(ViewsError::NotKnown { name }),
         }
     }
 }
 
-async fn among(keepers: Vec<Arc<Keeper>>, name: &ViewName) -> Result<Vec<Found>, ViewsError> {
+/// The views of a name in databases, and whether all of these could be looked into. One that `is_named` must be.
+async fn among(
+    keepers: Vec<Arc<Keeper>>,
+    name: &ViewName,
+    is_named: bool,
+) -> Result<(Vec<Found>, bool), ViewsError> {
     let mut all = Vec::new();
-    let mut unreachable = None;
+    let mut are_reached = true;
     for keeper in keepers {
         let mut session = match keeper.session().await {
             Err(ViewsError::Postgres(error)) if is_gone(&error) => {
@@ -170,8 +180,8 @@ async fn among(keepers: Vec<Arc<Keeper>>, name: &ViewName) -> Result<Vec<Found>,
                 continue;
             }
             // It may be in another one.
-            Err(ViewsError::Postgres(error @ PostgresError::NoSession { .. })) => {
-                unreachable = Some(error);
+            Err(ViewsError::Postgres(PostgresError::NoSession { .. })) if !is_named => {
+                are_reached = false;
                 continue;
             }
             session => session?,
@@ -205,8 +215,5 @@ async fn among(keepers: Vec<Arc<Keeper>>, name: &ViewName) -> Result<Vec<Found>,
             None => keeper.give_back(session),
         }
     }
-    match unreachable {
-        Some(error) if all.is_empty() => Err(error.into()),
-        _ => Ok(all),
-    }
+    Ok((all, are_reached))
 }

@@ -47,7 +47,7 @@ pub async fn of_query(
 /// What the server says.
 pub async fn of_view(client: &mut Client, view: &Refreshable) -> Result<Explanation, ViewsError> {
     let mut transaction = client.transaction().await?;
-    transaction.batch_execute(&view.record.settings).await?;
+    view.record.apply_settings(&transaction).await?;
     let described = describe(&mut transaction, &view.record.definition, Names::OfSession).await?;
     let whose = (view.record.id, view.record.mode);
     let explanation = explained(&mut transaction, &described, whose).await?;
@@ -65,7 +65,7 @@ pub async fn check_mode(
     mode: Mode,
 ) -> Result<(), ViewsError> {
     let mut transaction = client.transaction().await?;
-    transaction.batch_execute(&record.settings).await?;
+    record.apply_settings(&transaction).await?;
     let described = describe(&mut transaction, &record.definition, Names::OfSession).await?;
     planned(&described, mode)?;
     Ok(transaction.rollback().await?)

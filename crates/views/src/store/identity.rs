@@ -12,7 +12,7 @@ use crate::error::ViewsError;
 /// # Errors
 /// What the server says.
 pub async fn identify(client: &impl GenericClient) -> Result<(), ViewsError> {
-    for statement in missing(client).await? {
+    for statement in missing(client, true).await? {
         client.batch_execute(&statement).await?;
     }
     Ok(())
@@ -23,7 +23,7 @@ pub async fn identify(client: &impl GenericClient) -> Result<(), ViewsError> {
 /// # Errors
 /// What the server says.
 pub async fn identify_former(client: &mut Client) -> Result<(), ViewsError> {
-    for statement in missing(&*client).await? {
+    for statement in missing(&*client, false).await? {
         // One by one, as writers to what views read wait for such a lock.
         let transaction = client.transaction().await?;
         transaction.batch_execute(BRIEFLY).await?;
@@ -34,9 +34,10 @@ pub async fn identify_former(client: &mut Client) -> Result<(), ViewsError> {
     Ok(())
 }
 
-async fn missing(client: &impl GenericClient) -> Result<Vec<String>, ViewsError> {
+/// Statements that give an identity: to tables that the transaction has made, or to all.
+async fn missing(client: &impl GenericClient, are_own: bool) -> Result<Vec<String>, ViewsError> {
     let rows = client
-        .query(include_str!("sql/without_identity.sql"), &[])
+        .query(include_str!("sql/without_identity.sql"), &[&are_own])
         .await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }

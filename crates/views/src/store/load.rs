@@ -130,7 +130,7 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
     // First: what is altered from here on differs from it.
     let signature = signature(&transaction, view).await?;
     let record = registry::record_of(&transaction, view).await?;
-    transaction.batch_execute(&record.settings).await?;
+    record.apply_settings(&transaction).await?;
     let gone = |error: ViewsError| match error {
         ViewsError::Query { error, .. } => ViewsError::SourceGone {
             reason: egret_base::error::chain(&error).to_string(),

@@ -58,6 +58,24 @@ pub struct Record {
 }
 
 impl Record {
+    /// Sets what the session that made the view had set, until the end of the transaction.
+    ///
+    /// # Errors
+    /// [`ViewsError::SourceGone`] where the server refuses a setting, such as one that names an object that is gone; what
+    /// else the server says.
+    pub async fn apply_settings(&self, client: &impl GenericClient) -> Result<(), ViewsError> {
+        let applied = client.batch_execute(&self.settings).await;
+        applied.map_err(|error| match error.as_db_error() {
+            Some(refused) => ViewsError::SourceGone {
+                reason: format!(
+                    "a setting of the session that made it is refused: {}",
+                    refused.message()
+                ),
+            },
+            None => error.into(),
+        })
+    }
+
     /// Its number where changes are recorded for it alone: it is kept fresh within the transactions that write.
     pub fn own_capture(&self) -> Option<i64> {
         (self.mode == Mode::Immediate).then_some(self.id)

@@ -49,7 +49,7 @@ async fn try_to_repair(
     }
     let is_made_anew = alteration.is_none();
     let record = &registry::record_of(&transaction, record.id).await?;
-    transaction.batch_execute(&record.settings).await?;
+    record.apply_settings(&transaction).await?;
     let described = resolve(&mut transaction, record).await?;
     let known: Vec<i64> = record.reads.iter().filter_map(|(_, view)| *view).collect();
     readable::check_reads(&described, &maker.readable, &known)?;

@@ -7,8 +7,8 @@ use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
 use super::captures;
 use super::create::{SEARCH_PATH, watch};
-use super::describe::{Names, SourceTable, describe};
-use super::registry::{self, Reads};
+use super::describe::{Described, Names, SourceTable, describe};
+use super::registry::{self, Reads, Record};
 use super::segments;
 use super::tell;
 use crate::core::capture::{Captured, Recording};
@@ -66,8 +66,7 @@ async fn tables(
 ) -> Result<BTreeMap<i64, SourceTable>, ViewsError> {
     let mut all = BTreeMap::new();
     for record in registry::records(transaction).await? {
-        transaction.batch_execute(&record.settings).await?;
-        let described = match describe(transaction, &record.definition, Names::OfSession).await {
+        let described = match described_apart(transaction, &record).await {
             Err(error) if error.is_lasting() || matches!(error, ViewsError::Query { .. }) => {
                 continue;
             }
@@ -98,6 +97,18 @@ async fn tables(
         }
     }
     Ok(all)
+}
+
+/// What a view's definition means under its settings. The transaction goes on where they are refused.
+async fn described_apart(
+    transaction: &mut Transaction<'_>,
+    record: &Record,
+) -> Result<Described, ViewsError> {
+    let mut savepoint = transaction.transaction().await?;
+    record.apply_settings(&savepoint).await?;
+    let described = describe(&mut savepoint, &record.definition, Names::OfSession).await?;
+    savepoint.commit().await?;
+    Ok(described)
 }
 
 /// Remembers the numbers that tables have here, and forgets what changed elsewhere.

@@ -284,3 +284,32 @@ async fn constants_of_a_view_mean_what_the_settings_of_its_database_say() {
     let found = other.verify(&at("constants")).await.unwrap();
     assert_eq!((found.missing, found.extra), (0, 0));
 }
+
+/// A setting that the server refuses by now concerns the view that was made with it, and no other one over the same tables.
+#[tokio::test]
+async fn a_setting_that_is_refused_stops_its_view_alone() {
+    let (rig, role) = rig(18).await;
+    rig.run("CREATE TEXT SEARCH CONFIGURATION public.mine (COPY = pg_catalog.simple)")
+        .await;
+    rig.run(&format!(
+        "SET ROLE {role}; SET default_text_search_config = 'public.mine'"
+    ))
+    .await;
+    let create = "SELECT egret.create_view('own', 'SELECT id FROM public.t')";
+    done(&rig.client, create).await.unwrap();
+    rig.run("RESET ROLE; RESET default_text_search_config")
+        .await;
+    rig.create(view("shared", "SELECT id FROM t"))
+        .await
+        .unwrap();
+    rig.run("DROP TEXT SEARCH CONFIGURATION public.mine; INSERT INTO t VALUES (101, 1, 1)")
+        .await;
+    let other = engine(&rig.database, ViewsConfig::default());
+    other.refresh(&at("shared")).await.unwrap();
+    assert_eq!(rig.number("SELECT count(*) FROM shared").await, 101);
+    let refused = other.refresh(&at("own")).await.unwrap_err();
+    let message = refused.to_string();
+    assert!(message.contains("default_text_search_config"), "{message}");
+    assert_eq!(rig.number("SELECT count(*) FROM own").await, 100);
+    end(rig, &role).await;
+}

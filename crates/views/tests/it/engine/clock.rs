@@ -1,6 +1,7 @@
 //! Views that change as time passes, as the engine keeps them.
 
 use super::*;
+use crate::world::until;
 
 const ROWS: &str = "CREATE TABLE r (id int PRIMARY KEY, g int, at timestamptz);
      INSERT INTO r SELECT i, i % 3, clock_timestamp() + i * interval '25 ms' FROM generate_series(1, 20) AS i";

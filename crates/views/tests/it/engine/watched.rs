@@ -1,6 +1,7 @@
 //! What is told of refreshes: their plans and how many are remembered; and what is noticed of tables between them.
 
 use super::*;
+use crate::world::until;
 
 #[tokio::test]
 async fn the_plans_of_a_refresh_are_kept() {
