@@ -17,7 +17,7 @@ use crate::core::room::{GROWTH_BYTES_MIN, Room, Trend, fastest_growing};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState};
 use crate::store::source::blocking;
-use crate::store::volume::bytes_on_disk;
+use crate::store::volume::{DiskUse, disk_use};
 
 /// How often free room is looked at.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -105,17 +105,27 @@ impl Inner {
         let branches = self.started()?.registry.branches_where(running);
         let paths = self.paths.clone();
         let ids: Vec<BranchId> = branches.iter().map(|branch| branch.id).collect();
-        let sizes = blocking(move || {
-            let size = |id: &BranchId| Some((*id, bytes_on_disk(&paths.branch(*id)).ok()?));
-            Ok(ids.iter().filter_map(size).collect::<HashMap<_, _>>())
+        // The files of a branch may go meanwhile.
+        let uses: Vec<(BranchId, DiskUse)> = blocking(move || {
+            let disk_use = |id: &BranchId| Some((*id, disk_use(&paths.branch(*id)).ok()?));
+            Ok(ids.iter().filter_map(disk_use).collect())
         })
         .await?;
+        let sizes: HashMap<BranchId, u64> = uses
+            .iter()
+            .map(|(id, disk_use)| (*id, disk_use.bytes))
+            .collect();
+        // How much the one takes that hides what it has is not known.
+        let hidden = uses
+            .iter()
+            .find(|(_, disk_use)| disk_use.uncounted.is_some())
+            .map(|(id, _)| *id);
         let before = measured.replace(Measurement {
             free,
             sizes: sizes.clone(),
         });
         if let Some(before) = before.filter(|_| room.is_short(&self.config))
-            && let Some(id) = fastest_growing(&before.sizes, &sizes)
+            && let Some(id) = hidden.or_else(|| fastest_growing(&before.sizes, &sizes))
         {
             self.stop_for_room(id, leaving);
         }

@@ -13,7 +13,7 @@ use crate::core::tenant_disk::STEP_BYTES;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, TemplateState};
 use crate::store::source::blocking;
-use crate::store::volume::check_depth;
+use crate::store::volume::find_uncounted;
 use crate::store::volume::tenant::{TenantCopy, measure};
 
 /// The name of the limit.
@@ -186,12 +186,15 @@ impl Inner {
     /// Refuses a branch of which not all is counted: its bytes would escape the limit.
     pub(super) async fn check_counted(&self, branch: &Branch) -> Result<(), BranchesError> {
         let data = self.paths.branch(branch.id);
-        let checked = blocking(move || Ok(check_depth(&data))).await?;
-        checked.map_err(|error| BranchesError::WrongState {
-            name: branch.name.to_string(),
-            state: branch.state.as_str(),
-            hint: format!("{error}: reset or destroy it"),
-        })
+        let found = blocking(move || find_uncounted(&data).map_err(io("measure", &data))).await?;
+        match found {
+            None => Ok(()),
+            Some(uncounted) => Err(BranchesError::WrongState {
+                name: branch.name.to_string(),
+                state: branch.state.as_str(),
+                hint: format!("{uncounted}: reset or destroy it"),
+            }),
+        }
     }
 
     /// The data directories that belong to a tenant, those of destroyed branches included until they are deleted, and

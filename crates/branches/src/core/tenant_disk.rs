@@ -20,8 +20,20 @@ pub struct TenantDisk {
     pub bytes: u64,
     /// By branch: what is shared by some is counted at one of them, or at their template.
     pub branches: HashMap<BranchId, u64>,
-    /// Branches whose directories nest so deep that not all is counted, with the reason.
+    /// Branches of which not all is counted, with the reason.
     pub uncounted: BTreeMap<BranchId, String>,
+}
+
+impl TenantDisk {
+    /// What cannot be counted any more still takes what it took before.
+    fn keep_uncounted(&mut self, before: &TenantDisk) {
+        for id in self.uncounted.keys() {
+            let known = before.branches.get(id).copied().unwrap_or(0);
+            let counted = self.branches.entry(*id).or_default();
+            self.bytes += known.saturating_sub(*counted);
+            *counted = known.max(*counted);
+        }
+    }
 }
 
 struct TenantMeasurement {
@@ -61,15 +73,18 @@ impl TenantDisks {
         self.written - measured.at >= room.max(STEP_BYTES)
     }
 
-    /// Notes what was measured. Returns the branch to be stopped: where the tenant is over the limit,
+    /// Notes what was measured; a branch of which not all is counted takes no less than before. Returns the branch to be stopped: where the tenant is over the limit,
     /// the one that has grown most.
     pub fn record(
         &mut self,
         tenant: &str,
         at: u64,
-        disk: TenantDisk,
+        mut disk: TenantDisk,
         limit: u64,
     ) -> Option<BranchId> {
+        if let Some(before) = self.tenants.get(tenant) {
+            disk.keep_uncounted(&before.disk);
+        }
         let is_over = disk.bytes > limit;
         let is_full = disk.bytes >= limit;
         let measurement = TenantMeasurement { disk, at, is_full };

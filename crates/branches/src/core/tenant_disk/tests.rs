@@ -75,6 +75,26 @@ fn a_tenant_that_is_over_its_limit_at_the_start_is_known_before_a_branch_is_stop
     assert!(disks.is_full("one") && !disks.is_full("other"));
 }
 
+#[test]
+fn a_branch_of_which_not_all_is_counted_takes_no_less_than_before() {
+    let mut disks = TenantDisks::default();
+    let limit = 100 * MIB;
+    let hidden = |branches: &[(u8, u64)]| {
+        let mut disk = disk(branches);
+        disk.uncounted.insert(id(1), "closed".to_owned());
+        disk
+    };
+    disks.record("one", 0, disk(&[(1, 70 * MIB), (2, 20 * MIB)]), limit);
+    let within = hidden(&[(1, 5 * MIB), (2, 25 * MIB)]);
+    assert_eq!(disks.record("one", 0, within, limit), None);
+    assert_eq!(disks.bytes_of("one"), 95 * MIB);
+    let over = hidden(&[(1, 5 * MIB), (2, 40 * MIB)]);
+    assert_eq!(disks.record("one", 0, over, limit), Some(id(2)));
+    assert_eq!(disks.bytes_of("one"), 110 * MIB);
+    disks.record("one", 0, disk(&[(1, 5 * MIB), (2, 25 * MIB)]), limit);
+    assert_eq!(disks.bytes_of("one"), 30 * MIB, "all is counted again");
+}
+
 proptest! {
     #[test]
     fn ranges_count_each_byte_once(added in prop::collection::vec((0_u64..200, 0_u64..40), 0..40)) {

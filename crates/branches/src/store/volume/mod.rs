@@ -3,13 +3,13 @@
 //! `btrfs` snapshots a subvolume in one atomic step whatever its size; `reflink` clones every file
 //! of a stopped server by sharing its blocks; `copy` copies every byte and works everywhere.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_base::Timestamp;
-use egret_linux::directory::{DEPTH_MAX, DepthExceeded, Directory, Kind, kind_of};
+use egret_linux::directory::{Directory, Kind, kind_of};
 use egret_linux::extents::unshared_bytes;
 use egret_linux::subvolume;
 use rustix::fs::Stat;
@@ -22,6 +22,10 @@ pub mod image;
 pub mod relocation;
 pub mod tenant;
 pub mod tree;
+mod walk;
+
+pub use walk::Uncounted;
+use walk::walk;
 
 /// Which driver makes the copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,18 +227,27 @@ fn chosen(wanted: &str, offered: Driver) -> Result<Driver, BranchesError> {
     }
 }
 
-/// Bytes that the files of a data directory take on the disk, shared ones included, and those that
-/// are on their way there (`st_blocks`; btrfs counts what is not allocated yet).
+/// What the files of a data directory take.
+#[derive(Debug)]
+pub struct DiskUse {
+    /// Bytes, as far as they can be counted.
+    pub bytes: u64,
+    /// What is not counted.
+    pub uncounted: Option<Uncounted>,
+}
+
+/// What the files of a data directory take on the disk, shared ones included, and those that are on
+/// their way there (`st_blocks`; btrfs counts what is not allocated yet).
 ///
 /// # Errors
 /// The file system's.
-pub fn bytes_on_disk(path: &Path) -> std::io::Result<u64> {
-    let mut total = 0;
-    walk(path, &mut |entry| {
-        total += bytes_of(entry.stat);
+pub fn disk_use(path: &Path) -> std::io::Result<DiskUse> {
+    let mut bytes = 0;
+    let uncounted = walk(path, &mut |entry| {
+        bytes += bytes_of(entry.stat);
         Ok(())
     })?;
-    Ok(total)
+    Ok(DiskUse { bytes, uncounted })
 }
 
 /// What a file takes: `st_blocks` counts 512 bytes whatever the block size (stat(2)).
@@ -279,112 +292,22 @@ fn unshared_below(path: &Path, cloned_at: Timestamp) -> std::io::Result<u64> {
     walk(path, &mut |entry| {
         let stat = entry.stat;
         if kind_of(stat) == Kind::File && stat.st_ctime >= since_s && stat.st_mtime >= since_s {
-            total += unshared_bytes(&entry.directory.read(entry.name)?.0)?;
+            total += match entry.read()? {
+                Some(file) => unshared_bytes(&file)?,
+                None => bytes_of(stat),
+            };
         }
         Ok(())
     })?;
     Ok(total)
 }
 
-/// A file or directory below another one.
-struct WalkEntry<'a> {
-    directory: &'a Directory,
-    /// The names of the directories that lead there.
-    place: &'a [OsString],
-    name: &'a OsStr,
-    stat: &'a Stat,
-}
-
-impl WalkEntry<'_> {
-    /// Whether it is a directory that is not entered.
-    fn is_too_deep(&self) -> bool {
-        kind_of(self.stat) == Kind::Directory && self.place.len() >= DEPTH_MAX
-    }
-
-    /// The error that it is.
-    fn depth_exceeded(&self) -> DepthExceeded {
-        let place: PathBuf = self.place.iter().collect();
-        DepthExceeded {
-            path: place.join(self.name),
-        }
-    }
-}
-
-/// What is called for each entry.
-type Visit<'a> = dyn FnMut(WalkEntry<'_>) -> std::io::Result<()> + 'a;
-
-/// Calls `visit` for everything down to [`DEPTH_MAX`] below a directory that may be changing. It
-/// belongs to the server's user: no link is followed, and directories that keep out a user who is not
-/// this process's are left out.
-fn walk(path: &Path, visit: &mut Visit<'_>) -> std::io::Result<()> {
-    walk_open(&Directory::open(path)?, &mut Vec::new(), visit)
-}
-
-fn walk_open(
-    directory: &Directory,
-    place: &mut Vec<OsString>,
-    visit: &mut Visit<'_>,
-) -> std::io::Result<()> {
-    for name in directory.names()? {
-        let name = name?;
-        let visited = directory.stat(&name).and_then(|stat| {
-            visit(WalkEntry {
-                directory,
-                place,
-                name: &name,
-                stat: &stat,
-            })?;
-            if kind_of(&stat) == Kind::Directory && place.len() < DEPTH_MAX {
-                let below = enter_own(directory, &name)?;
-                place.push(name.clone());
-                let walked = walk_open(&below, place, visit);
-                place.pop();
-                walked?;
-            }
-            Ok(())
-        });
-        match visited {
-            // Files come and go under a running server.
-            Err(error) if is_left_out(&error) => {}
-            result => result?,
-        }
-    }
-    Ok(())
-}
-
-/// Enters a directory, also one that a server of this process's user has closed to that user.
-fn enter_own(directory: &Directory, name: &OsStr) -> std::io::Result<Directory> {
-    match directory.enter(name) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            directory.open_up(name)?;
-            directory.enter(name)
-        }
-        entered => entered,
-    }
-}
-
-/// Refuses a data directory in which directories nest too deep for all of it to be counted.
+/// What of a data directory cannot be counted: its bytes would escape every limit.
 ///
 /// # Errors
-/// The file system's; [`DepthExceeded`].
-pub fn check_depth(path: &Path) -> std::io::Result<()> {
-    walk(path, &mut |entry| {
-        if entry.is_too_deep() {
-            return Err(entry.depth_exceeded().into());
-        }
-        Ok(())
-    })
-}
-
-/// Whether an entry is gone, closed, or no longer what it was when it was looked at.
-fn is_left_out(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{InvalidInput, NotADirectory, NotFound, PermissionDenied};
-    let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
-    is_link
-        || matches!(
-            error.kind(),
-            NotFound | PermissionDenied | NotADirectory | InvalidInput
-        )
+/// The file system's.
+pub fn find_uncounted(path: &Path) -> std::io::Result<Option<Uncounted>> {
+    walk(path, &mut |_| Ok(()))
 }
 
 /// Removes a directory with everything in it, however deep; a missing one is fine. Its parents are

@@ -14,7 +14,8 @@ use egret_base::Timestamp;
 use egret_linux::directory::{Directory, Kind, kind_of};
 use egret_linux::extents::{FileExtent, visit_extents};
 
-use super::{Driver, Mounted, bytes_of, walk_open};
+use super::walk::{is_gone, walk};
+use super::{DiskUse, Driver, Mounted, bytes_of, disk_use};
 use crate::core::tenant_disk::{Ranges, TenantDisk};
 use crate::model::BranchId;
 
@@ -51,14 +52,17 @@ pub fn measure(
     let (templates, branches): (Vec<&TenantCopy>, Vec<&TenantCopy>) =
         copies.iter().partition(|copy| copy.branch.is_none());
     for copy in templates.into_iter().chain(branches) {
-        let measured = survey.measure(copy, mounted.volume.driver());
-        let bytes = match measured {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            bytes => bytes?,
+        let DiskUse { bytes, uncounted } = match survey.measure(copy, mounted.volume.driver()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            measured => measured?,
         };
         survey.disk.bytes += bytes;
         if let Some(branch) = copy.branch {
             survey.disk.branches.insert(branch, bytes);
+            if let Some(uncounted) = uncounted {
+                let reason = uncounted.to_string();
+                survey.disk.uncounted.insert(branch, reason);
+            }
         }
     }
     Ok(survey.disk)
@@ -75,38 +79,25 @@ struct Survey<'a> {
 }
 
 impl Survey<'_> {
-    fn measure(&mut self, copy: &TenantCopy, driver: Driver) -> io::Result<u64> {
+    fn measure(&mut self, copy: &TenantCopy, driver: Driver) -> io::Result<DiskUse> {
+        if driver == Driver::Copy {
+            return disk_use(&copy.path);
+        }
         // One second earlier, for the file system's coarse clock.
         let since_s = copy.since.as_micros().div_euclid(1_000_000) - 1;
-        let mut total = 0;
-        walk_open(
-            &Directory::open(&copy.path)?,
-            &mut Vec::new(),
-            &mut |entry| {
-                let stat = entry.stat;
-                if let (true, Some(branch)) = (entry.is_too_deep(), copy.branch) {
-                    let reason = entry.depth_exceeded().to_string();
-                    self.disk.uncounted.insert(branch, reason);
-                }
-                if driver == Driver::Copy {
-                    total += bytes_of(stat);
-                    return Ok(());
-                }
-                let is_changed = stat.st_ctime >= since_s && stat.st_mtime >= since_s;
-                if kind_of(stat) == Kind::File && is_changed {
-                    total += match entry.directory.read(entry.name) {
-                        Ok((file, _)) => self.own_bytes(&file, entry.place, entry.name)?,
-                        // Its user keeps it from being read: it counts as a whole.
-                        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                            bytes_of(stat)
-                        }
-                        Err(error) => return Err(error),
-                    };
-                }
-                Ok(())
-            },
-        )?;
-        Ok(total)
+        let mut bytes = 0;
+        let uncounted = walk(&copy.path, &mut |entry| {
+            let stat = entry.stat;
+            let is_changed = stat.st_ctime >= since_s && stat.st_mtime >= since_s;
+            if kind_of(stat) == Kind::File && is_changed {
+                bytes += match entry.read()? {
+                    Some(file) => self.own_bytes(&file, entry.place, entry.name)?,
+                    None => bytes_of(stat),
+                };
+            }
+            Ok(())
+        })?;
+        Ok(DiskUse { bytes, uncounted })
     }
 
     fn own_bytes(&mut self, file: &File, place: &[OsString], name: &OsStr) -> io::Result<u64> {
@@ -142,8 +133,8 @@ impl Survey<'_> {
                 Ok(file) => visit_extents(&file, &mut |extent| {
                     self.ranges.add(extent.physical, extent.length);
                 })?,
-                // It has no such file, or goes meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // It has no such file, or something else of that name, or goes meanwhile.
+                Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
         }

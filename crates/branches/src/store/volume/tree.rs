@@ -222,7 +222,7 @@ impl Volume for Tree {
         if self.content == Content::Shared {
             return super::unshared_below(path, cloned_at);
         }
-        super::bytes_on_disk(path)
+        Ok(super::disk_use(path)?.bytes)
     }
 }
 
