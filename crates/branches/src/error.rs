@@ -266,6 +266,18 @@ impl Coded for BranchesError {
     }
 }
 
+impl BranchesError {
+    /// Whether a server did not start only because those of all branches have what they may.
+    pub(crate) fn is_servers_full(&self) -> bool {
+        matches!(
+            self,
+            BranchesError::Postgres(
+                PostgresError::NoUserLeft { .. } | PostgresError::NoProcessLeft { .. }
+            )
+        )
+    }
+}
+
 /// Wraps an operating-system error with what was attempted on which path.
 pub(crate) fn io(
     doing: &'static str,

@@ -40,6 +40,10 @@ const MAIN: &str = "egret-main";
 /// What names of groups for branches begin with.
 const BRANCHES: &str = "egret-branches-";
 
+/// How many processes a server of PostgreSQL 15 to 18 needs to start and to open a session, and some more: with fewer, it
+/// would fail while it starts, as if it were broken.
+const SERVER_PROCESSES: u64 = 10;
+
 /// How long killed processes may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -191,7 +195,8 @@ impl ControlGroups {
         let Ok(groups) = &self.state else {
             return Ok(None);
         };
-        if groups.has("pids") && groups.processes() >= u64::from(self.limits.total_processes_max) {
+        let processes = groups.processes() + SERVER_PROCESSES;
+        if groups.has("pids") && processes > u64::from(self.limits.total_processes_max) {
             return Err(PostgresError::NoProcessLeft {
                 max: self.limits.total_processes_max,
             });

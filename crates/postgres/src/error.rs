@@ -94,7 +94,7 @@ pub enum PostgresError {
     },
     /// Every user id for servers of branches is in use.
     #[error(
-        "all {count} user ids for servers of branches are in use: destroy or suspend branches, or raise branches.uid_count"
+        "all {count} user ids for servers of branches are in use: try again later, destroy or suspend branches, or raise branches.uid_count"
     )]
     NoUserLeft {
         /// How many there are.
@@ -102,7 +102,7 @@ pub enum PostgresError {
     },
     /// Servers of branches have as many processes as all of them together may have.
     #[error(
-        "the servers of branches have {max} processes and threads, which branches.total_processes_max allows: destroy or suspend branches, or raise it"
+        "the servers of branches have nearly the {max} processes and threads that branches.total_processes_max allows: try again later, destroy or suspend branches, or raise it"
     )]
     NoProcessLeft {
         /// How many they may have.
@@ -291,7 +291,7 @@ impl Coded for PostgresError {
             PostgresError::Io { .. } => "postgres_files",
             PostgresError::NotEmpty { .. } => "postgres_data_directory",
             PostgresError::NoUserLeft { .. } | PostgresError::NoProcessLeft { .. } => {
-                "limit_exceeded"
+                "branch_servers_full"
             }
             PostgresError::Program { .. } => "postgres_program",
             PostgresError::StartFailed { .. } => "postgres_start_failed",
@@ -327,10 +327,11 @@ impl Coded for PostgresError {
             | PostgresError::ConnectTimeout { .. }
             | PostgresError::NoSession { .. }
             | PostgresError::Unreachable { .. } => Kind::Unavailable,
-            PostgresError::Answer { .. } => Kind::Conflict,
+            // Servers of any tenant may have what is missing: the one that asks can only come again.
             PostgresError::NoUserLeft { .. } | PostgresError::NoProcessLeft { .. } => {
-                Kind::LimitReached
+                Kind::Unavailable
             }
+            PostgresError::Answer { .. } => Kind::Conflict,
             PostgresError::SessionsTaken(taken) => taken.kind(),
             PostgresError::StartTimeout { .. } => Kind::TimedOut,
             PostgresError::Server { source, .. } if crate::retry::is_transient(source) => {

@@ -471,7 +471,10 @@ impl Inner {
         }
         let was_stopped = branch.state != BranchState::Running;
         if let Err(error) = self.start_again(&mut branch).await {
-            self.give_up(branch, &error);
+            // Its files are in order: it is woken as soon as there is room for its server.
+            if !error.is_servers_full() {
+                self.give_up(branch, &error);
+            }
             return Err(error);
         }
         if was_stopped {

@@ -118,7 +118,7 @@ impl Inner {
             }
             match self.start_again(&mut branch).await {
                 Ok(()) => return down.recover("a branch has started again"),
-                Err(error) if decision.crash_loop => {
+                Err(error) if decision.crash_loop && !error.is_servers_full() => {
                     tracing::error!(branch = %branch.name, %error, "a branch does not start any more");
                     self.give_up(branch, &error);
                     return;

@@ -147,8 +147,10 @@ impl Inner {
             BranchState::Resetting => self.finish_reset(&mut branch).await,
             BranchState::Running => {
                 let result = self.start_again(&mut branch).await;
-                if let Err(error) = &result {
-                    self.give_up(branch, error);
+                match &result {
+                    Err(error) if error.is_servers_full() => self.revive_later(id),
+                    Err(error) => self.give_up(branch, error),
+                    Ok(()) => {}
                 }
                 result
             }

@@ -1,8 +1,10 @@
-//! Control groups of branches. What the machine does not offer is said and not checked.
+//! Control groups and users of branches. What the machine does not offer is said and not checked.
 
 use std::path::PathBuf;
 
-use egret_branches::model::{BranchState, DEFAULT_TENANT};
+use egret_base::{Coded, Kind};
+use egret_branches::BranchesError;
+use egret_branches::model::{BranchState, DEFAULT_TENANT, NewBranch};
 
 use crate::home::{Egret, Home, name};
 
@@ -107,5 +109,51 @@ async fn limits_that_are_missing_are_refused_where_they_are_required() {
     let one = egret.branch("one").await;
     let own = group_of(std::process::id().cast_signed());
     assert_eq!(group_of(one.postmaster.unwrap().0), own);
+    egret.stop().await;
+}
+
+/// Attempts until a server can be started: what the last one had is given back a moment later.
+async fn until_room<T>(attempt: impl AsyncFn() -> Result<T, BranchesError>) -> T {
+    loop {
+        match attempt().await {
+            Err(error) if error.code() == "branch_servers_full" => tokio::task::yield_now().await,
+            result => return result.unwrap(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_without_room_for_its_server_stays_suspended_and_is_woken_later() {
+    let mut home = Home::new("servers-full");
+    home.config.uid_count = 1;
+    let egret = home.start().await;
+    egret.make_app().await;
+    let create = async |wanted: &str| {
+        let request = NewBranch::named(name(wanted));
+        egret.branches.create(request).await.map(drop)
+    };
+    until_room(async || create("first").await).await;
+    let suspended = egret.branches.suspend(DEFAULT_TENANT, &name("first")).await;
+    suspended.unwrap();
+    until_room(async || create("second").await).await;
+    match egret.ask("first", "SELECT 1").await {
+        // Where servers share the source's user there is room for both.
+        Ok(_) => {
+            let isolation = egret.branches.volume().unwrap().isolation;
+            assert!(isolation.contains("the source's"), "{isolation}");
+        }
+        Err(refused) => {
+            assert_eq!(refused.code(), "branch_servers_full", "{refused}");
+            assert_eq!(refused.kind(), Kind::Unavailable);
+            let shown = egret.branches.show(DEFAULT_TENANT, &name("first")).await;
+            let branch = shown.unwrap().branch;
+            assert_eq!(branch.state, BranchState::Suspended);
+            assert_eq!(branch.failure, None);
+        }
+    }
+    egret.destroy("second").await;
+    let answer = until_room(async || egret.ask("first", "SELECT 1").await).await;
+    assert_eq!(answer.as_deref(), Some("1"));
+    egret.assert_consistent().await;
     egret.stop().await;
 }
