@@ -97,8 +97,8 @@ egret_base::settings! {
         query_concurrency: u32 = 0,
         /// How long such a query may run.
         query_timeout: Span = Span::secs(60); positive,
-        /// How long reading the source for `egret branch verify NAME` may take: all of its tables are
-        /// read before and after a write to the branch.
+        /// How long reading the source for `egret branch verify NAME` may take each time: all of its
+        /// tables are read before and after a write to the branch.
         verify_timeout: Span = Span::secs(600); positive,
         /// Labels that a branch may carry.
         labels_max: u32 = 32,

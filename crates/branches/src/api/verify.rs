@@ -89,17 +89,16 @@ impl Branches {
             server: &inner.source,
             statement_timeout: inner.config.verify_timeout,
         };
-        let deadline = started + inner.config.verify_timeout.duration();
         let id = BranchId::new(self.inner.now(), self.inner.entropy.ten());
         let marker = format!("egret_marker_{}", id.hex());
         let read = proof::source_state(source);
-        let before = inner.read_source(name, deadline, read).await?;
+        let before = inner.read_source(name, read).await?;
         let marker_in_branch = inner.mark(&branch, database, &marker).await?;
         let read = async {
             let found = proof::schema_in_source(source, &marker).await?;
             Ok((found, proof::source_state(source).await?))
         };
-        let (marker_in_source, after) = inner.read_source(name, deadline, read).await?;
+        let (marker_in_source, after) = inner.read_source(name, read).await?;
         drop(attached);
         let quiet = before.transactions == after.transactions;
         let checksums_equal = quiet.then(|| before.tables == after.tables);
@@ -230,14 +229,15 @@ impl Branches {
 }
 
 impl Inner {
-    /// Awaits reading the source for a proof of isolation.
+    /// Awaits one reading of the source for a proof of isolation. Each has the whole of `branches.verify_timeout`: what
+    /// the branch takes to wake or to write is not the source's.
     async fn read_source<T>(
         &self,
         name: &BranchName,
-        deadline: Instant,
         read: impl Future<Output = Result<T, PostgresError>>,
     ) -> Result<T, BranchesError> {
-        let read = tokio::time::timeout_at(deadline.into(), self.unless_ending(read));
+        let timeout = self.config.verify_timeout.duration();
+        let read = tokio::time::timeout(timeout, self.unless_ending(read));
         let Ok(read) = read.await else {
             let error = BranchesError::VerifyTimeout {
                 name: name.to_string(),
