@@ -160,7 +160,13 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 /// Whether the kernel has no clone3(2), does not know the flags, or a filter of system calls keeps it
 /// from being used.
 fn is_unsupported(error: &io::Error) -> bool {
-    let numbers = [libc::ENOSYS, libc::EINVAL, libc::E2BIG, libc::EPERM];
+    let numbers = [
+        libc::ENOSYS,
+        libc::EINVAL,
+        libc::E2BIG,
+        libc::EPERM,
+        libc::EACCES,
+    ];
     error.raw_os_error().is_some_and(|it| numbers.contains(&it))
 }
 

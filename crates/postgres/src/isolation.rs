@@ -347,26 +347,25 @@ impl UserLease {
         }
     }
 
-    /// As [`UserLease::end_processes`], on a thread that may wait. Returns whether all are gone.
-    fn kill_processes(&self) -> bool {
+    /// As [`UserLease::end_processes`], on a thread that may wait.
+    fn kill_processes(&self) {
         for _ in 0..KILL_ROUNDS {
             if self.kill_present() {
-                return true;
+                return;
             }
             std::thread::sleep(KILL_PAUSE);
         }
         tracing::error!(
             uid = self.id,
-            "processes of a branch could not be killed; its user id is not used again"
+            "processes of a branch could not be killed; its user id is not used again before they end"
         );
-        false
     }
 
     /// Gives the id back, after the server has ended or failed to start.
     pub(crate) fn release(self) {
-        if self.kill_processes() {
-            lock(&self.users.taken).remove(&self.id);
-        }
+        self.kill_processes();
+        // An id whose processes are still ending is passed over by `Isolation::lease`, and only as long as they are.
+        lock(&self.users.taken).remove(&self.id);
     }
 }
 

@@ -165,3 +165,13 @@ fn what_keeps_a_program_from_starting_is_returned() {
     );
     group.remove().expect("an empty group");
 }
+
+#[test]
+fn what_a_filter_of_system_calls_may_answer_has_a_program_start_the_other_way() {
+    for number in [libc::ENOSYS, libc::EPERM, libc::EACCES] {
+        assert!(is_unsupported(&io::Error::from_raw_os_error(number)));
+    }
+    for number in [libc::EAGAIN, libc::ENOMEM, libc::EBUSY] {
+        assert!(!is_unsupported(&io::Error::from_raw_os_error(number)));
+    }
+}
