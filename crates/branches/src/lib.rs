@@ -17,6 +17,7 @@ pub use api::change::Children;
 pub use api::create::Created;
 pub use api::pool::PoolStatus;
 pub use api::session::{Attached, ClientRequest, QueryAnswer, QueryColumn, SessionGuard};
+pub use api::template::DELETIONS_MAX;
 pub use api::verify::{Finding, Proof, RegistryCheck};
 pub use api::view::{BranchView, TemplateView, VolumeView};
 pub use api::{Branches, Options, Steps};

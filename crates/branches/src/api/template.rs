@@ -21,7 +21,7 @@ use crate::store::prepare;
 use crate::store::source::{self, Admission, SourceFacts, blocking};
 
 /// Templates whose files are deleted at the same time: each takes a thread for as long as that lasts.
-pub(crate) const DELETIONS_MAX: usize = 4;
+pub const DELETIONS_MAX: usize = 4;
 
 /// Proof that the caller is the one builder of a template of the source.
 pub(crate) struct HeadBuild<'a> {

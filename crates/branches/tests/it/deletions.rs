@@ -4,13 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use egret_base::Timestamp;
-use egret_branches::Steps;
 use egret_branches::model::{Template, TemplateId};
+use egret_branches::{DELETIONS_MAX, Steps};
 
 use crate::home::Home;
-
-/// As many as Egret deletes at the same time.
-const TOGETHER: usize = 4;
 
 /// How many templates are there to be deleted.
 const TEMPLATES: u8 = 14;
@@ -29,7 +26,7 @@ impl Steps for Deletions {
             "template.files" => {
                 let present = self.present.fetch_add(1, Ordering::SeqCst) + 1;
                 self.most.fetch_max(present, Ordering::SeqCst);
-                if self.begun.fetch_add(1, Ordering::SeqCst) < TOGETHER {
+                if self.begun.fetch_add(1, Ordering::SeqCst) < DELETIONS_MAX {
                     self.first.wait();
                 }
             }
@@ -69,7 +66,7 @@ async fn templates_are_deleted_a_few_at_a_time() {
         begun: AtomicUsize::new(0),
         present: AtomicUsize::new(0),
         most: AtomicUsize::new(0),
-        first: Barrier::new(TOGETHER),
+        first: Barrier::new(DELETIONS_MAX),
     });
     let egret = home.start_with(Some(deletions.clone())).await;
     // The one in use and, of the others, the newest.
@@ -80,7 +77,7 @@ async fn templates_are_deleted_a_few_at_a_time() {
         deletions.begun.load(Ordering::SeqCst),
         usize::from(TEMPLATES) - 1
     );
-    assert_eq!(deletions.most.load(Ordering::SeqCst), TOGETHER);
+    assert_eq!(deletions.most.load(Ordering::SeqCst), DELETIONS_MAX);
     egret.assert_consistent().await;
     egret.stop().await;
 }
