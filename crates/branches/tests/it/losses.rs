@@ -40,7 +40,9 @@ async fn a_branch_names_the_unlogged_relations_and_statistics_that_it_lost() {
             "CREATE UNLOGGED TABLE cache (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text);
              INSERT INTO cache (v) SELECT repeat('x', 10000) FROM generate_series(1, 10);
              CREATE UNLOGGED TABLE \"Empty one\" (id int);
-             CREATE UNLOGGED SEQUENCE \"Counter\"",
+             CREATE UNLOGGED SEQUENCE \"Counter\";
+             CREATE SCHEMA IF NOT EXISTS egret;
+             CREATE UNLOGGED TABLE egret.view_statement AS SELECT 1 AS view",
         )
         .await
         .unwrap();
