@@ -97,6 +97,8 @@ pub struct ControlGroups {
 #[derive(Debug)]
 struct ServerGroups {
     all: ControlGroup,
+    /// What `all` was called by earlier versions of Egret, of which servers may have been left running.
+    former: ControlGroup,
     controllers: BTreeSet<String>,
     /// Held against other Egrets, which remove groups whose lock is free; `None` once the group is removed.
     lock: Mutex<Option<File>>,
@@ -241,7 +243,8 @@ impl ControlGroups {
     pub(crate) fn lease_of(&self, pid: i32) -> Option<GroupLease> {
         let groups = self.state.as_ref().ok()?;
         let group = ControlGroup::of_process(pid).ok()?;
-        if group.parent().as_ref() != Some(&groups.all) {
+        let parent = group.parent()?;
+        if parent != groups.all && parent != groups.former {
             return None;
         }
         lock(&groups.taken).insert(group.name().to_owned());
@@ -251,8 +254,8 @@ impl ControlGroups {
         })
     }
 
-    /// Ends and removes groups that an earlier Egret left behind and whose server was not taken over.
-    /// Returns how many there were.
+    /// Ends and removes groups that an earlier Egret left behind and whose server was not taken over; those of the
+    /// former name may be another Egret's. Returns how many there were.
     pub fn remove_leftovers(&self) -> usize {
         let Ok(groups) = &self.state else {
             return 0;
@@ -290,6 +293,7 @@ impl ServerGroups {
     ) -> Result<Self, String> {
         let fail = |error| format!("{} cannot be examined: {error}", data_dir.display());
         let name = group_name(data_dir).map_err(fail)?;
+        let former = former_group_name(data_dir).map_err(fail)?;
         let group = match own.parent() {
             Some(parent) if own.name() == MAIN => parent,
             _ => own.clone(),
@@ -303,6 +307,7 @@ impl ServerGroups {
         let lock = lock.ok_or_else(|| format!("another process has locked {path}"))?;
         let groups = Self {
             controllers: base.give_controllers(&all, wanted, missing),
+            former: base.group.child(&former),
             all,
             lock: Mutex::new(Some(lock)),
             taken: Mutex::default(),
@@ -448,8 +453,19 @@ fn group_name(data_dir: &Path) -> io::Result<String> {
         .chain_update(directory.ino().to_le_bytes())
         .chain_update(whole.as_os_str().as_bytes())
         .finalize();
+    Ok(name_by_sum(&sum))
+}
+
+/// The name by the path alone, which earlier versions of Egret gave that group.
+fn former_group_name(data_dir: &Path) -> io::Result<String> {
+    use std::os::unix::ffi::OsStrExt;
+    let whole = std::fs::canonicalize(data_dir)?;
+    Ok(name_by_sum(&Sha256::digest(whole.as_os_str().as_bytes())))
+}
+
+fn name_by_sum(sum: &[u8]) -> String {
     let hex: String = sum[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{BRANCHES}{hex}"))
+    format!("{BRANCHES}{hex}")
 }
 
 /// What the groups of a server are named after: its data directory, which has the name of an id.

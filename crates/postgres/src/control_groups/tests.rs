@@ -10,6 +10,8 @@ use egret_base::{Coded, Kind};
 
 use super::*;
 
+mod names;
+
 const LIMITS: GroupLimits = GroupLimits {
     memory_max: Size::mib(64),
     total_memory_max: Size::mib(128),
@@ -188,20 +190,6 @@ fn groups_of_an_egret_that_is_gone_are_removed_by_the_next() {
             .iter()
             .any(|name| name == &expected[1])
     );
-}
-
-#[test]
-fn a_directory_that_takes_the_place_of_another_has_another_group() {
-    let place = tempfile::tempdir().unwrap();
-    let (data, aside) = (place.path().join("data"), place.path().join("aside"));
-    std::fs::create_dir(&data).unwrap();
-    let first = group_name(&data).unwrap();
-    assert_eq!(group_name(&data).unwrap(), first);
-    // As it is in another mount namespace: the same path, and another directory.
-    std::fs::rename(&data, &aside).unwrap();
-    group_name(&data).unwrap_err();
-    std::fs::create_dir(&data).unwrap();
-    assert_ne!(group_name(&data).unwrap(), first);
 }
 
 #[test]
