@@ -343,13 +343,14 @@ impl Inner {
                 name: branch.name.to_string(),
             });
         }
-        let gate = self.templates_gate.read().await;
         if let Some(id) = to {
             // Before its files are looked at: one that is unknown has none.
             self.template(id, &branch.tenant)?;
         }
         self.check_room_for(&self.paths.template(to.unwrap_or(branch.template)))
             .await?;
+        // From here until the row is there the template may not be removed.
+        let gate = self.templates_gate.read().await;
         // Two resets at a time could each see no cycle and make one together.
         let lineage = super::lock(&self.lineage);
         if let Some(id) = to {

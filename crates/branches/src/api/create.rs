@@ -111,15 +111,16 @@ impl Inner {
         self.check_tenant_room(&asked.tenant, 0).await?;
         let template = self.template_for(&asked).await?;
         self.check_superuser(template.superuser)?;
+        // Both may take a while, which the removal of other templates need not await.
+        let copied = self
+            .check_room_for(&self.paths.template(template.id))
+            .await?;
+        self.check_tenant_room(&asked.tenant, copied).await?;
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;
         self.template(template.id, &asked.tenant)?;
         let id = BranchId::new(self.now(), self.entropy.ten());
         let branch = self.row(id, &asked, &template);
-        let copied = self
-            .check_room_for(&self.paths.template(template.id))
-            .await?;
-        self.check_tenant_room(&asked.tenant, copied).await?;
         watch.phase("template");
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;

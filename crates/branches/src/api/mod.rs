@@ -137,9 +137,9 @@ pub(crate) struct Inner {
     tenant_disks: Mutex<TenantDisks>,
     /// What had been written to the volume when tenants were looked at last; `u64::MAX` before that.
     tenants_looked_at: AtomicU64,
-    /// Held while tenants are measured.
-    measuring: tokio::sync::Mutex<()>,
-    /// Held while tenants that may have grown are measured one after the other.
+    /// Held while a tenant is measured, by tenant.
+    measuring: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Held while tenants that may have grown are measured.
     watching_tenants: Arc<tokio::sync::Mutex<()>>,
     pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -302,7 +302,7 @@ impl Branches {
                 key_lost: Condition::new("branches_key_lost", "branch.key"),
                 tenant_disks: Mutex::default(),
                 tenants_looked_at: AtomicU64::new(u64::MAX),
-                measuring: tokio::sync::Mutex::default(),
+                measuring: Mutex::default(),
                 watching_tenants: Arc::default(),
                 pool: Pool::default(),
                 tasks: Mutex::default(),

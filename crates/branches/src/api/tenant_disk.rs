@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 
 use egret_base::settings::Size;
 use egret_base::{Limit, Timestamp};
+use futures_util::{StreamExt, stream};
 
 use super::{Inner, lock};
 use crate::core::plan::Why;
-use crate::core::tenant_disk::STEP_BYTES;
+use crate::core::tenant_disk::{STEP_BYTES, TenantDisk};
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, TemplateState};
 use crate::store::source::blocking;
@@ -18,6 +19,13 @@ use crate::store::volume::tenant::{TenantCopy, measure};
 
 /// The name of the limit.
 const LIMIT: &str = "branches.tenant_disk_max";
+
+/// What a tenant's branches took when it was measured.
+struct Measured {
+    /// How much had been written to the volume before that.
+    at: u64,
+    disk: TenantDisk,
+}
 
 impl Inner {
     /// What the branches of one tenant may take.
@@ -29,7 +37,7 @@ impl Inner {
     }
 
     /// Notes the free room, and has tenants measured whose branches may have grown too large: behind,
-    /// and one after the other.
+    /// and some at a time.
     pub(super) fn watch_tenants(self: &Arc<Self>, free: u64) -> Result<(), BranchesError> {
         let written = {
             let mut disks = lock(&self.tenant_disks);
@@ -53,6 +61,8 @@ impl Inner {
             let due = tenants.iter().filter(|tenant| disks.is_due(tenant, limit));
             due.cloned().collect()
         };
+        lock(&self.measuring)
+            .retain(|tenant, turn| tenants.contains(tenant) || Arc::strong_count(turn) > 1);
         self.faults
             .tenants
             .retain(|subject| tenants.iter().any(|tenant| subject == subject_of(tenant)));
@@ -62,17 +72,21 @@ impl Inner {
         let inner = self.clone();
         tokio::spawn(async move {
             let _turn = turn;
-            for tenant in due {
-                // It waits in line: requests that are refused again and again measure as well.
-                let _measuring = inner.measuring.lock().await;
-                if let Err(error) = inner.measure_tenant(&tenant).await
-                    && !inner.stopping.load(Ordering::Acquire)
+            inner.measure_tenants(due).await;
+        });
+        Ok(())
+    }
+
+    async fn measure_tenants(self: &Arc<Self>, tenants: Vec<String>) {
+        stream::iter(tenants)
+            .for_each_concurrent(self.start_concurrency(), async |tenant| {
+                if let Err(error) = self.measure_tenant(&tenant, 0).await
+                    && !self.stopping.load(Ordering::Acquire)
                 {
                     tracing::debug!(tenant, %error, "the branches of a tenant were not measured");
                 }
-            }
-        });
-        Ok(())
+            })
+            .await;
     }
 
     /// Tenants with branches, also destroyed ones that are not deleted yet, or templates.
@@ -86,30 +100,47 @@ impl Inner {
         Ok(tenants)
     }
 
-    /// Measures what the branches of a tenant take, and suspends the one that grows where that is too
-    /// much. Returns the bytes.
-    async fn measure_tenant(self: &Arc<Self>, tenant: &str) -> Result<u64, BranchesError> {
+    /// Held while one tenant is measured: the others are not held up by its size and its requests.
+    fn measuring_of(&self, tenant: &str) -> Arc<tokio::sync::Mutex<()>> {
+        lock(&self.measuring)
+            .entry(tenant.to_owned())
+            .or_default()
+            .clone()
+    }
+
+    /// Measures what the branches of a tenant take. Where that, with `more`, is too much, what the tenant has destroyed is
+    /// deleted now and not when there is time; then the branch that grows is suspended if the tenant is over its limit all
+    /// the same. Returns the bytes.
+    async fn measure_tenant(
+        self: &Arc<Self>,
+        tenant: &str,
+        more: u64,
+    ) -> Result<u64, BranchesError> {
+        let turn = self.measuring_of(tenant);
+        let _measuring = turn.lock().await;
         let limit = self.tenant_disk_max()?;
-        let (copies, originals) = self.copies_of(tenant)?;
-        let mounted = self.mounted();
-        let at = lock(&self.tenant_disks).written();
-        let mut disk = blocking(move || {
-            measure(&mounted, &copies, &originals).map_err(io("measure", &mounted.root))
-        })
-        .await?;
-        let bytes = disk.bytes;
-        // Nobody can stop a tombstone; it takes its bytes until it is deleted.
         let registry = &self.started()?.registry;
         let is_living = |id: &BranchId| {
             let branch = registry.branch(*id);
             branch.is_some_and(|branch| branch.state != BranchState::Destroying)
         };
+        let mut measured = self.measure_copies(tenant).await?;
+        if measured.disk.bytes.saturating_add(more) > limit
+            && !measured.disk.branches.keys().all(is_living)
+        {
+            self.purge_tombstones(|branch| branch.tenant == tenant)
+                .await;
+            measured = self.measure_copies(tenant).await?;
+        }
+        let Measured { at, mut disk } = measured;
+        // Nobody can stop a tombstone; it takes its bytes until it is deleted.
         disk.branches.retain(|id, _| is_living(id));
         disk.uncounted.retain(|id, _| is_living(id));
         for (id, reason) in &disk.uncounted {
             self.stop_for_tenant(*id, format!("not all of it is counted: {reason}"));
         }
         let growing = lock(&self.tenant_disks).record(tenant, at, disk, limit);
+        let bytes = lock(&self.tenant_disks).bytes_of(tenant);
         let (faults, subject) = (&self.faults.tenants, subject_of(tenant));
         let taken = taken(bytes, limit);
         if bytes < limit {
@@ -123,6 +154,17 @@ impl Inner {
             self.stop_for_tenant(id, format!("suspended while it grew: {taken}"));
         }
         Ok(bytes)
+    }
+
+    async fn measure_copies(&self, tenant: &str) -> Result<Measured, BranchesError> {
+        let (copies, originals) = self.copies_of(tenant)?;
+        let mounted = self.mounted();
+        let at = lock(&self.tenant_disks).written();
+        let disk = blocking(move || {
+            measure(&mounted, &copies, &originals).map_err(io("measure", &mounted.root))
+        })
+        .await?;
+        Ok(Measured { at, disk })
     }
 
     /// Suspends a branch while tenants are measured further. The notice says why.
@@ -170,17 +212,8 @@ impl Inner {
         more: u64,
     ) -> Result<(), BranchesError> {
         let (more, limit) = (more.max(1), Limit::new(LIMIT, self.tenant_disk_max()?));
-        let measure = async || {
-            let _measuring = self.measuring.lock().await;
-            self.measure_tenant(tenant).await
-        };
-        if limit.check(measure().await?.saturating_add(more)).is_ok() {
-            return Ok(());
-        }
-        // What the tenant has destroyed is deleted now and not when there is time.
-        self.purge_tombstones(|branch| branch.tenant == tenant)
-            .await;
-        Ok(limit.check(measure().await?.saturating_add(more))?)
+        let bytes = self.measure_tenant(tenant, more).await?;
+        Ok(limit.check(bytes.saturating_add(more))?)
     }
 
     /// Refuses a branch of which not all is counted: its bytes would escape the limit.
