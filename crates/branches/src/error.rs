@@ -157,6 +157,16 @@ pub enum BranchesError {
     /// The statement failed or the session broke.
     #[error("{0}")]
     Query(#[from] WireError),
+    /// The session was ended while it ran the statement, and the server runs on.
+    #[error(
+        "the session was ended while it ran the statement: by the statement itself, as pg_terminate_backend(pg_backend_pid()) does, or by another session of the branch"
+    )]
+    SessionEnded,
+    /// The process of the session ended without an answer, and the server runs on.
+    #[error(
+        "the process that ran the statement crashed or was killed, so that the server ended all sessions and recovers: `egret branch show` says so where memory was at its limit; the same statement may do that again"
+    )]
+    SessionCrashed,
     /// The statement ran too long.
     #[error("the query ran longer than branches.query_timeout ({timeout_ms} ms) and was cancelled")]
     QueryTimeout {
@@ -225,6 +235,8 @@ impl Coded for BranchesError {
             BranchesError::Io { .. } => "branch_files",
             BranchesError::Postgres(error) => error.code(),
             BranchesError::Query(error) => error.code(),
+            BranchesError::SessionEnded => "branch_session_ended",
+            BranchesError::SessionCrashed => "branch_session_crashed",
             BranchesError::QueryTimeout { .. } => "query_timeout",
             BranchesError::ServerTimeout { .. } => "branch_server_timeout",
             BranchesError::VerifyTimeout { .. } => "branch_verify_timeout",
@@ -239,7 +251,9 @@ impl Coded for BranchesError {
             BranchesError::NotFound { .. }
             | BranchesError::TemplateNotFound { .. }
             | BranchesError::Expired { .. } => Kind::NotFound,
-            BranchesError::Invalid { .. } => Kind::Invalid,
+            BranchesError::Invalid { .. }
+            | BranchesError::SessionEnded
+            | BranchesError::SessionCrashed => Kind::Invalid,
             BranchesError::NameTaken { .. }
             | BranchesError::Protected { .. }
             | BranchesError::HasChildren { .. }

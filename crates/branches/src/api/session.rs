@@ -1,5 +1,6 @@
 //! Connecting to a branch and running a query on it.
 
+use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -100,6 +101,28 @@ impl Attached {
     /// Whether the branch's postmaster was stopped since the branch was attached. Ask once.
     pub fn was_stopped(&mut self) -> bool {
         (&mut self.closed).now_or_never().is_some()
+    }
+
+    /// The error of a statement; of one that has lost its session while the branch's server ran on, that.
+    fn name_end_of_session(&mut self, error: BranchesError) -> BranchesError {
+        let named = match &error {
+            BranchesError::Query(WireError::Server(last))
+                if last.ends_session() && last.sqlstate == "57P01" =>
+            {
+                BranchesError::SessionEnded
+            }
+            // One that could not even be sent has ended nothing.
+            BranchesError::Query(WireError::Lost(lost))
+                if lost.kind() != io::ErrorKind::BrokenPipe =>
+            {
+                BranchesError::SessionCrashed
+            }
+            _ => return error,
+        };
+        if self.was_stopped() || self.guard.slot().running().is_none() {
+            return error;
+        }
+        named
     }
 }
 
@@ -269,8 +292,9 @@ impl Branches {
     /// Runs one statement with text parameters, or several without, as the branch's role.
     ///
     /// # Errors
-    /// [`BranchesError::Query`] with the server's own words, [`BranchesError::QueryTimeout`], a
-    /// limit by name when the answer is too large.
+    /// [`BranchesError::Query`] with the server's own words, [`BranchesError::SessionEnded`] and
+    /// [`BranchesError::SessionCrashed`] where it lost its session, [`BranchesError::QueryTimeout`],
+    /// a limit by name when the answer is too large.
     pub async fn query(
         &self,
         tenant: &str,
@@ -303,7 +327,8 @@ impl Branches {
                 Ok(answer) => {
                     let elapsed = started.elapsed();
                     self.inner.metrics.queried(elapsed);
-                    return Ok(answered(answer?, elapsed));
+                    let answer = answer.map_err(|error| attached.name_end_of_session(error))?;
+                    return Ok(answered(answer, elapsed));
                 }
                 Err(error) => {
                     let failure = SessionFailure::of(&error, attached.was_stopped());

@@ -1,10 +1,11 @@
 //! Strangers on the volume, a lost registry, stale files, and that nothing is left over.
 
+use egret_base::Coded;
 use egret_base::settings::Span;
 use egret_branches::model::{BranchState, DEFAULT_TENANT, From, NewBranch};
 
 use crate::crashes::{DIRECTORY, SCENE, crash};
-use crate::home::{Egret, Home, name};
+use crate::home::{Egret, Home, kill, name};
 use crate::pool::brisk;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -380,6 +381,34 @@ async fn a_killed_backend_costs_sessions_and_nothing_else() {
         }
     };
     assert_eq!(found.as_deref(), Some("kept"));
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_whose_process_is_killed_is_named_and_the_branch_recovers() {
+    let home = Home::new("session-killed");
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    let killing = async {
+        let find = "SELECT pid FROM pg_stat_activity
+                    WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%'";
+        loop {
+            if let Some(pid) = egret.ask("one", find).await.unwrap() {
+                return kill(pid.parse().unwrap());
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let (slept, ()) = tokio::join!(egret.ask("one", "SELECT pg_sleep(3600)"), killing);
+    let error = slept.unwrap_err();
+    assert_eq!(error.code(), "branch_session_crashed", "{error}");
+    assert!(!error.retryable());
+    // A session that the server is about to end may still be used.
+    while let Err(error) = egret.ask("one", "SELECT 1").await {
+        assert!(error.retryable(), "{error}");
+    }
     egret.assert_consistent().await;
     egret.stop().await;
 }

@@ -102,13 +102,15 @@ impl Connection {
         self.message(next).await
     }
 
-    /// Reads the next message as an error of the server.
+    /// Reads the next message as an error or a notice of the server.
     pub(super) async fn server_error(&mut self, next: Next) -> Result<ServerError, WireError> {
         let raw = self.raw_message(next).await?;
-        match Message::parse(&mut BytesMut::from(&raw[..])).map_err(malformed)? {
-            Some(Message::ErrorResponse(body)) => ServerError::read(&body, raw).map_err(malformed),
-            _ => Err(WireError::Protocol("an error was expected".to_owned())),
-        }
+        let read = match Message::parse(&mut BytesMut::from(&raw[..])).map_err(malformed)? {
+            Some(Message::ErrorResponse(body)) => ServerError::read(body.fields(), raw),
+            Some(Message::NoticeResponse(body)) => ServerError::read(body.fields(), raw),
+            _ => return Err(WireError::Protocol("an error was expected".to_owned())),
+        };
+        read.map_err(malformed)
     }
 
     /// Takes the next message as it came, header included.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use egret_base::{Coded, Kind, LimitExceeded};
 use fallible_iterator::FallibleIterator;
-use postgres_protocol::message::backend::ErrorResponseBody;
+use postgres_protocol::message::backend::ErrorFields;
 
 /// An error reported by the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,12 +28,11 @@ pub struct ServerError {
 }
 
 impl ServerError {
-    pub(super) fn read(body: &ErrorResponseBody, raw: Bytes) -> io::Result<Self> {
+    pub(super) fn read(mut fields: ErrorFields<'_>, raw: Bytes) -> io::Result<Self> {
         let mut error = ServerError {
             raw,
             ..Self::default()
         };
-        let mut fields = body.fields();
         while let Some(field) = fields.next()? {
             let value = || String::from_utf8_lossy(field.value_bytes()).into_owned();
             match field.type_() {
@@ -47,6 +46,17 @@ impl ServerError {
             }
         }
         Ok(error)
+    }
+
+    /// Whether the server ends the session with it.
+    pub fn ends_session(&self) -> bool {
+        matches!(self.severity.as_str(), "FATAL" | "PANIC")
+    }
+
+    /// Whether it is the warning with which a server ends every session at once: because one of its processes crashed, or
+    /// for an immediate shutdown.
+    pub(super) fn is_farewell(&self) -> bool {
+        self.severity == "WARNING" && ["57P01", "57P02"].contains(&self.sqlstate.as_str())
     }
 
     fn kind(&self) -> Kind {

@@ -24,6 +24,9 @@ const SYNTAX_ERROR: &str = "42601";
 /// A portal that nobody opens: executing it fails, and so does the transaction around it.
 const NO_PORTAL: &str = "egret answer too large";
 
+/// The largest notice that is looked at, in bytes: those before the end of a session are short in every language.
+const FAREWELL_BYTES_MAX: usize = 4096;
+
 /// What the caller accepts.
 #[derive(Clone, Copy)]
 struct Allowed {
@@ -204,8 +207,10 @@ impl Session {
         collected: &mut Collected,
         allowed: Allowed,
     ) -> Result<Ended, WireError> {
+        let mut farewell = None;
         loop {
-            let next = self.connection.next().await?;
+            let next = self.connection.next().await;
+            let next = next.map_err(|error| last_words(error, farewell.take()))?;
             match next.tag {
                 backend::DATA_ROW_TAG => {
                     if let Err(limit) = collected.admit(next, allowed) {
@@ -223,9 +228,12 @@ impl Session {
                     }
                 }
                 backend::ERROR_RESPONSE_TAG => {
-                    let error = self.connection.server_error(next).await?;
+                    let error = Box::new(self.connection.server_error(next).await?);
+                    if error.ends_session() {
+                        return Err(WireError::Server(error));
+                    }
                     return Ok(Ended::Failed {
-                        error: Box::new(error),
+                        error,
                         parsed: collected.parsed,
                     });
                 }
@@ -236,6 +244,10 @@ impl Session {
                     self.connection.skip(next).await?;
                 }
                 backend::PARAMETER_STATUS_TAG => self.take_parameter(next).await?,
+                backend::NOTICE_RESPONSE_TAG if next.body_bytes <= FAREWELL_BYTES_MAX => {
+                    let notice = self.connection.server_error(next).await?;
+                    farewell = notice.is_farewell().then(|| Box::new(notice));
+                }
                 backend::NOTICE_RESPONSE_TAG | backend::NOTIFICATION_RESPONSE_TAG => {
                     self.connection.skip(next).await?;
                 }
@@ -264,8 +276,11 @@ impl Session {
             let next = self.connection.next().await?;
             match next.tag {
                 backend::ERROR_RESPONSE_TAG => {
-                    let error = self.connection.server_error(next).await?;
-                    failure.get_or_insert(Box::new(error));
+                    let error = Box::new(self.connection.server_error(next).await?);
+                    if error.ends_session() {
+                        return Err(WireError::Server(error));
+                    }
+                    failure.get_or_insert(error);
                 }
                 backend::PARAMETER_STATUS_TAG => self.take_parameter(next).await?,
                 backend::READY_FOR_QUERY_TAG => {
@@ -356,6 +371,14 @@ fn simple_message(sql: &str) -> Result<BytesMut, WireError> {
     let mut message = BytesMut::new();
     frontend::query(sql, &mut message).map_err(zero_byte)?;
     Ok(message)
+}
+
+/// What ended a session: where the connection was lost, the warning that came right before.
+fn last_words(error: WireError, farewell: Option<Box<ServerError>>) -> WireError {
+    match (error, farewell) {
+        (WireError::Lost(_), Some(farewell)) => WireError::Server(farewell),
+        (error, _) => error,
+    }
 }
 
 fn zero_byte(_: std::io::Error) -> WireError {

@@ -394,6 +394,20 @@ async fn a_backend_that_dies_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_statement_that_ends_its_session_is_answered_in_the_servers_words() {
+    for major in egret_postgres::provision::SUPPORTED {
+        let (_database, mut session) = open(major).await;
+        let end = "select pg_terminate_backend(pg_backend_pid())";
+        let error = run(&mut session, end).await.unwrap_err();
+        let refusal = error.server().unwrap_or_else(|| panic!("{error:?}"));
+        assert_eq!(refusal.sqlstate, "57P01");
+        assert!(refusal.ends_session());
+        let error = run(&mut session, "select 1").await.unwrap_err();
+        assert_eq!(error.code(), "postgres_session_broken");
+    }
+}
+
+#[tokio::test]
 async fn refusals_to_connect_are_clear() {
     let database = Arc::new(TestDatabase::create(15).await);
     let server = &database.server;

@@ -133,6 +133,11 @@ async fn what_postgresql_refuses_is_told_in_its_own_words() {
     assert_eq!(problem["sqlstate"], "42501");
     refused("COPY item TO STDOUT", "copy_refused").await;
     refused("SELECT 1 \u{0}", "statement_unsendable").await;
+    let end = "SELECT pg_terminate_backend(pg_backend_pid())";
+    let problem = refused(end, "branch_session_ended").await;
+    assert_eq!(problem["retryable"], false);
+    let answer = rig.query("refuses", "SELECT 1").await;
+    assert_eq!(answer["rows"], json!([[1]]));
     let body = json!({"sql": "SELECT 1", "database": "nowhere"});
     let problem = rig
         .refused(Method::POST, path, body, 400, "sql_error")
