@@ -21,7 +21,7 @@ use crate::store::volume::tenant::{TenantCopy, measure};
 const LIMIT: &str = "branches.tenant_disk_max";
 
 /// What a tenant's branches took when it was measured.
-struct Measured {
+struct DiskReading {
     /// How much had been written to the volume before that.
     at: u64,
     disk: TenantDisk,
@@ -132,7 +132,7 @@ impl Inner {
                 .await;
             measured = self.measure_copies(tenant).await?;
         }
-        let Measured { at, mut disk } = measured;
+        let DiskReading { at, mut disk } = measured;
         // Nobody can stop a tombstone; it takes its bytes until it is deleted.
         disk.branches.retain(|id, _| is_living(id));
         disk.uncounted.retain(|id, _| is_living(id));
@@ -156,7 +156,7 @@ impl Inner {
         Ok(bytes)
     }
 
-    async fn measure_copies(&self, tenant: &str) -> Result<Measured, BranchesError> {
+    async fn measure_copies(&self, tenant: &str) -> Result<DiskReading, BranchesError> {
         let (copies, originals) = self.copies_of(tenant)?;
         let mounted = self.mounted();
         let at = lock(&self.tenant_disks).written();
@@ -164,7 +164,7 @@ impl Inner {
             measure(&mounted, &copies, &originals).map_err(io("measure", &mounted.root))
         })
         .await?;
-        Ok(Measured { at, disk })
+        Ok(DiskReading { at, disk })
     }
 
     /// Suspends a branch while tenants are measured further. The notice says why.

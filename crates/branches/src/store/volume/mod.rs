@@ -24,7 +24,7 @@ pub mod tenant;
 pub mod tree;
 mod walk;
 
-pub use walk::Uncounted;
+pub use walk::Omission;
 use walk::walk;
 
 /// Which driver makes the copies.
@@ -233,7 +233,7 @@ pub struct DiskUse {
     /// Bytes, as far as they can be counted.
     pub bytes: u64,
     /// What is not counted.
-    pub uncounted: Option<Uncounted>,
+    pub uncounted: Option<Omission>,
 }
 
 /// What the files of a data directory take on the disk, shared ones included, and those that are on
@@ -306,7 +306,7 @@ fn unshared_below(path: &Path, cloned_at: Timestamp) -> std::io::Result<u64> {
 ///
 /// # Errors
 /// The file system's.
-pub fn find_uncounted(path: &Path) -> std::io::Result<Option<Uncounted>> {
+pub fn find_uncounted(path: &Path) -> std::io::Result<Option<Omission>> {
     walk(path, &mut |_| Ok(()))
 }
 

@@ -11,9 +11,9 @@ use rustix::io::Errno;
 
 use super::split;
 
-/// Why not all of a data directory is counted.
+/// Something in a data directory that is not counted.
 #[derive(Debug, thiserror::Error)]
-pub enum Uncounted {
+pub enum Omission {
     /// Directories nest too deep.
     #[error(transparent)]
     Deep(#[from] DepthExceeded),
@@ -60,7 +60,7 @@ type Visit<'a> = dyn FnMut(WalkEntry<'_>) -> io::Result<()> + 'a;
 ///
 /// # Errors
 /// The file system's, and those of `visit`.
-pub(super) fn walk(path: &Path, visit: &mut Visit<'_>) -> io::Result<Option<Uncounted>> {
+pub(super) fn walk(path: &Path, visit: &mut Visit<'_>) -> io::Result<Option<Omission>> {
     let (parent, name) = split(path)?;
     let parent = Directory::open(parent)?;
     let mut walk = Walk {
@@ -82,7 +82,7 @@ struct Walk<'a, 'b> {
     visit: &'a mut Visit<'b>,
     /// The names of the directories that lead to the one that is open.
     place: Vec<OsString>,
-    uncounted: Option<Uncounted>,
+    uncounted: Option<Omission>,
 }
 
 impl Walk<'_, '_> {
@@ -129,12 +129,12 @@ impl Walk<'_, '_> {
 
     fn leave_out_closed(&mut self, name: &OsStr, source: io::Error) {
         let path = self.path_of(name);
-        self.leave_out(Uncounted::Closed { path, source });
+        self.leave_out(Omission::Closed { path, source });
     }
 
-    fn leave_out(&mut self, uncounted: Uncounted) {
+    fn leave_out(&mut self, omission: Omission) {
         if self.uncounted.is_none() {
-            self.uncounted = Some(uncounted);
+            self.uncounted = Some(omission);
         }
     }
 
