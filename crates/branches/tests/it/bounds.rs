@@ -125,6 +125,8 @@ async fn until_room<T>(attempt: impl AsyncFn() -> Result<T, BranchesError>) -> T
 #[tokio::test(flavor = "multi_thread")]
 async fn a_branch_without_room_for_its_server_stays_suspended_and_is_woken_later() {
     let mut home = Home::new("servers-full");
+    // One that no other test takes.
+    home.config.uid_base += home.config.uid_count;
     home.config.uid_count = 1;
     let egret = home.start().await;
     egret.make_app().await;
