@@ -357,7 +357,9 @@ fn is_unknown_database(error: &tokio_postgres::Error) -> bool {
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(answer) => format!("{} (SQLSTATE {})", answer.message(), answer.code().code()),
-        None => egret_base::error::chain(error),
+        None => {
+            crate::tls_error::of_driver(error).unwrap_or_else(|| egret_base::error::chain(error))
+        }
     }
 }
 

@@ -91,6 +91,7 @@ pub fn parse_with_timeout(
     let mut parameters = parameters::read(url, &variable).map_err(refused)?;
     parameters::adapt(&mut parameters).map_err(refused)?;
     let tls = TlsSettings::take(&mut parameters).map_err(refused)?;
+    let user_timeout = parameters::take_user_timeout(&mut parameters).map_err(refused)?;
     let mut connection: tokio_postgres::Config = parameters::keywords(&parameters)
         .parse()
         .map_err(|error: tokio_postgres::Error| refused(egret_base::error::chain(&error)))?;
@@ -106,9 +107,7 @@ pub fn parse_with_timeout(
     if connection.get_connect_timeout().is_none() {
         connection.connect_timeout(connect_timeout);
     }
-    if connection.get_tcp_user_timeout().is_none() {
-        connection.tcp_user_timeout(UNACKNOWLEDGED_MAX);
-    }
+    connection.tcp_user_timeout(user_timeout.unwrap_or(UNACKNOWLEDGED_MAX));
     connection.keepalives_idle(connection.get_keepalives_idle().min(KEEPALIVE_IDLE));
     Ok(connection)
 }

@@ -31,6 +31,7 @@ pub mod superuser;
 pub mod supervise;
 #[cfg(feature = "test-support")]
 pub mod test_support;
+mod tls_error;
 pub mod tuning;
 pub mod user_triggers;
 pub mod wire;

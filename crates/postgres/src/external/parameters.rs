@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::passfile;
 
@@ -23,7 +24,7 @@ const WITHOUT_EFFECT: [&str; 6] = [
 ];
 
 /// Variables that stand for parameters which the string does not have.
-const VARIABLES: [(&str, &str); 12] = [
+const VARIABLES: [(&str, &str); 18] = [
     ("PGHOST", "host"),
     ("PGPORT", "port"),
     ("PGDATABASE", "dbname"),
@@ -36,6 +37,12 @@ const VARIABLES: [(&str, &str); 12] = [
     ("PGSSLKEY", "sslkey"),
     ("PGCONNECT_TIMEOUT", "connect_timeout"),
     ("PGTARGETSESSIONATTRS", "target_session_attrs"),
+    ("PGCHANNELBINDING", "channel_binding"),
+    ("PGLOADBALANCEHOSTS", "load_balance_hosts"),
+    ("PGSSLMINPROTOCOLVERSION", "ssl_min_protocol_version"),
+    ("PGSSLMAXPROTOCOLVERSION", "ssl_max_protocol_version"),
+    ("PGMINPROTOCOLVERSION", "min_protocol_version"),
+    ("PGMAXPROTOCOLVERSION", "max_protocol_version"),
 ];
 
 /// Directories in which a server of this machine has its socket. `/tmp` is none of them: every user can
@@ -264,12 +271,14 @@ fn section(text: &str, service: &str) -> Option<Parameters> {
 /// The parameter that cannot be used.
 pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
     // GSSAPI encryption is optional in all modes but one.
-    let without: [(&str, &[&str]); 5] = [
+    let without: [(&str, &[&str]); 6] = [
         ("gssencmode", &["disable", "prefer"]),
         ("client_encoding", &["utf8", "utf-8", "unicode", "auto"]),
         ("sslsni", &["1"]),
-        ("ssl_min_protocol_version", &["tlsv1", "tlsv1.1", "tlsv1.2"]),
-        ("ssl_max_protocol_version", &["tlsv1.3"]),
+        // The driver speaks protocol 3.0.
+        ("min_protocol_version", &["3.0"]),
+        ("max_protocol_version", &["3.0", "3.2", "latest"]),
+        ("sslcertmode", &["allow"]),
     ];
     for (name, accepted) in without {
         if let Some(value) = parameters.remove(name)
@@ -281,6 +290,21 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
             ));
         }
     }
+    let known: [(&str, &[&str]); 2] = [
+        ("channel_binding", &["disable", "prefer", "require"]),
+        ("load_balance_hosts", &["disable", "random"]),
+    ];
+    for (name, accepted) in known {
+        if let Some(value) = parameters.get(name)
+            && !accepted.contains(&value.as_str())
+        {
+            let accepted = accepted.join(", ");
+            return Err(format!("{name} `{value}` is none of {accepted}"));
+        }
+    }
+    if let Some(count) = parameters.remove("keepalives_count") {
+        parameters.insert("keepalives_retries".to_owned(), count);
+    }
     match parameters.get("target_session_attrs").map(String::as_str) {
         Some("primary") => {
             parameters.insert("target_session_attrs".to_owned(), "read-write".to_owned());
@@ -288,7 +312,12 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
         Some("standby" | "prefer-standby" | "read-only") => {
             return Err("target_session_attrs must lead to the primary: use read-write".to_owned());
         }
-        _ => {}
+        None | Some("any" | "read-write") => {}
+        Some(other) => {
+            return Err(format!(
+                "target_session_attrs `{other}` is none of any, read-write and primary"
+            ));
+        }
     }
     for name in [
         "sslcrl",
@@ -303,6 +332,21 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Takes `tcp_user_timeout`, which is in milliseconds for libpq and in seconds for tokio-postgres; none for the
+/// system's default of zero.
+///
+/// # Errors
+/// When it is not a number.
+pub(super) fn take_user_timeout(parameters: &mut Parameters) -> Result<Option<Duration>, String> {
+    let Some(value) = parameters.remove("tcp_user_timeout") else {
+        return Ok(None);
+    };
+    let milliseconds: u32 = value.parse().map_err(|_| {
+        format!("tcp_user_timeout is `{value}`, which is not a number of milliseconds")
+    })?;
+    Ok((milliseconds > 0).then(|| Duration::from_millis(milliseconds.into())))
 }
 
 /// The parameters as tokio-postgres reads them.

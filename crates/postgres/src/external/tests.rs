@@ -29,7 +29,7 @@ fn of_several_hosts_the_primary_is_wanted_and_none_is_waited_for_without_bound()
     assert_eq!(connection.get_connect_timeout(), Some(&CONNECT_TIMEOUT));
     assert_eq!(connection.get_tcp_user_timeout(), Some(&UNACKNOWLEDGED_MAX));
     assert_eq!(connection.get_keepalives_idle(), KEEPALIVE_IDLE);
-    let said = "host=one connect_timeout=3 keepalives_idle=7 tcp_user_timeout=5";
+    let said = "host=one connect_timeout=3 keepalives_idle=7 tcp_user_timeout=5000";
     let connection = parse(said, "serve").unwrap();
     assert_eq!(
         connection.get_target_session_attrs(),
@@ -68,6 +68,14 @@ fn parameters_of_managed_services_are_understood() {
         (
             "sslcert=/nonexistent/a&sslkey=/nonexistent/b",
             "sslcert /nonexistent/a",
+        ),
+        (
+            "ssl_min_protocol_version=TLSv1.4",
+            "ssl_min_protocol_version is `tlsv1.4`",
+        ),
+        (
+            "ssl_min_protocol_version=TLSv1.3&ssl_max_protocol_version=TLSv1.2",
+            "no version of TLS is left",
         ),
         ("colour=red", "colour"),
     ] {

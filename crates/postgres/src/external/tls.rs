@@ -1,20 +1,23 @@
 //! TLS towards a server as its connection string asks for it: `sslmode`, `sslrootcert`, `sslcert`,
-//! `sslkey`.
+//! `sslkey`, and the versions of TLS.
+
+mod verification;
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-};
-use rustls_platform_verifier::{BuilderVerifierExt, Verifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls_platform_verifier::Verifier;
 use tokio_postgres::config::Host;
 
+use self::verification::Verification;
 use super::parameters::Parameters;
+use crate::tls_error::{describe, describe_file};
 
 /// What is verified of a server, and what it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +28,60 @@ pub(super) struct TlsSettings {
     client: Option<(String, String)>,
     /// Whether the certificate may name another host.
     any_host: bool,
+    versions: Versions,
+}
+
+/// The versions of TLS that are spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Versions {
+    #[default]
+    All,
+    Tls12,
+    Tls13,
+}
+
+impl Versions {
+    /// Takes `ssl_min_protocol_version` and `ssl_max_protocol_version`.
+    fn take(parameters: &mut Parameters) -> Result<Self, String> {
+        let mut take = |name: &str, accepted: &[&str], restricting: &str| {
+            let Some(value) = parameters.remove(name) else {
+                return Ok(false);
+            };
+            let value = value.to_ascii_lowercase();
+            if value == restricting {
+                return Ok(true);
+            }
+            if accepted.contains(&value.as_str()) {
+                return Ok(false);
+            }
+            Err(format!(
+                "{name} is `{value}`, but Egret speaks TLSv1.2 and TLSv1.3: use one of these"
+            ))
+        };
+        let is_new = take(
+            "ssl_min_protocol_version",
+            &["tlsv1", "tlsv1.1", "tlsv1.2"],
+            "tlsv1.3",
+        )?;
+        let is_old = take("ssl_max_protocol_version", &["tlsv1.3"], "tlsv1.2")?;
+        match (is_new, is_old) {
+            (true, true) => Err(
+                "ssl_min_protocol_version is above ssl_max_protocol_version: no version of TLS is left"
+                    .to_owned(),
+            ),
+            (true, false) => Ok(Self::Tls13),
+            (false, true) => Ok(Self::Tls12),
+            (false, false) => Ok(Self::All),
+        }
+    }
+
+    fn supported(self) -> &'static [&'static SupportedProtocolVersion] {
+        match self {
+            Self::All => &[&TLS13, &TLS12],
+            Self::Tls12 => &[&TLS12],
+            Self::Tls13 => &[&TLS13],
+        }
+    }
 }
 
 impl TlsSettings {
@@ -62,6 +119,7 @@ impl TlsSettings {
             root: root.filter(|root| root != "system"),
             client,
             any_host,
+            versions: Versions::take(parameters)?,
         };
         Ok(settings)
     }
@@ -69,60 +127,54 @@ impl TlsSettings {
     fn config(&self) -> Result<ClientConfig, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
-        let verifier: Option<Arc<dyn ServerCertVerifier>> = match &self.root {
-            None if self.any_host => {
-                let verifier = Verifier::new(provider).map_err(|error| error.to_string())?;
-                Some(Arc::new(verifier))
-            }
-            None => None,
+            .with_protocol_versions(self.versions.supported())
+            .map_err(|error| describe(&error))?;
+        let mut pinned = Vec::new();
+        let chain: Arc<dyn ServerCertVerifier> = match &self.root {
+            None => Arc::new(Verifier::new(provider).map_err(|error| describe(&error))?),
             Some(path) => {
-                let roots = Arc::new(read_roots(path)?);
+                pinned = read_certificates(path)?;
+                let roots = Arc::new(trust_store(path, &pinned)?);
                 let built = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-                Some(built.map_err(|error| format!("sslrootcert {path}: {error}"))?)
+                built.map_err(|error| format!("sslrootcert {path}: {error}"))?
             }
         };
-        let builder = match verifier {
-            None => builder
-                .with_platform_verifier()
-                .map_err(|error| error.to_string())?,
-            Some(verifier) => {
-                builder
-                    .dangerous()
-                    .with_custom_certificate_verifier(if self.any_host {
-                        Arc::new(AnyHost(verifier))
-                    } else {
-                        verifier
-                    })
-            }
-        };
+        let verification = Verification::new(chain, pinned, self.any_host);
+        let builder = builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verification));
         let Some((certificate, key)) = &self.client else {
             return Ok(builder.with_no_client_auth());
         };
         let chain = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect)
-            .map_err(|error| format!("sslcert {certificate}: {error}"))?;
+            .map_err(|error| format!("sslcert {certificate}: {}", describe_file(&error)))?;
         let key = read_key(key)?;
         builder
             .with_client_auth_cert(chain, key)
-            .map_err(|error| format!("sslcert {certificate}: {error}"))
+            .map_err(|error| format!("sslcert {certificate}: {}", describe(&error)))
     }
 }
 
-fn read_roots(path: &str) -> Result<RootCertStore, String> {
-    let refused = |reason: String| format!("sslrootcert {path}: {reason}");
+fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
-        .map_err(|error| refused(error.to_string()))?;
+        .map_err(|error| format!("sslrootcert {path}: {}", describe_file(&error)))?;
     if certificates.is_empty() {
-        return Err(refused("it holds no certificate".to_owned()));
+        return Err(format!("sslrootcert {path}: it holds no certificate"));
     }
+    Ok(certificates)
+}
+
+fn trust_store(
+    path: &str,
+    certificates: &[CertificateDer<'static>],
+) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
         roots
-            .add(certificate)
-            .map_err(|error| refused(error.to_string()))?;
+            .add(certificate.clone())
+            .map_err(|error| format!("sslrootcert {path}: {}", describe(&error)))?;
     }
     Ok(roots)
 }
@@ -137,57 +189,7 @@ fn read_key(path: &str) -> Result<PrivateKeyDer<'static>, String> {
     if metadata.mode() & open != 0 {
         return Err(refused("other users can read it: chmod 600 it".to_owned()));
     }
-    PrivateKeyDer::from_pem_file(path).map_err(|error| refused(error.to_string()))
-}
-
-/// Verifies that the certificate was issued by a trusted authority, whatever host it names.
-#[derive(Debug)]
-struct AnyHost(Arc<dyn ServerCertVerifier>);
-
-impl ServerCertVerifier for AnyHost {
-    fn verify_server_cert(
-        &self,
-        shown: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        match self
-            .0
-            .verify_server_cert(shown, intermediates, name, ocsp, now)
-        {
-            // The name is looked at last, when everything else is right.
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            verified => verified,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0
-            .verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0
-            .verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
+    PrivateKeyDer::from_pem_file(path).map_err(|error| refused(describe_file(&error)))
 }
 
 /// TLS with servers whose connection strings ask for something of their own. `tokio_postgres::Config`

@@ -36,6 +36,22 @@ fn urls_and_keywords_are_read_alike() {
             "host='h' target_session_attrs='read-write'",
         ),
         (
+            "host=h min_protocol_version=3.0 max_protocol_version=latest keepalives_count=3",
+            "host='h' keepalives_retries='3'",
+        ),
+        (
+            "host=h min_protocol_version=3.2",
+            "min_protocol_version is `3.2`, which Egret does not speak: use 3.0",
+        ),
+        (
+            "host=h channel_binding=always",
+            "channel_binding `always` is none of disable, prefer, require",
+        ),
+        (
+            "host=h load_balance_hosts=yes",
+            "load_balance_hosts `yes` is none of disable, random",
+        ),
+        (
             "postgres://h/d?sslcrl=x",
             "sslcrl is not supported: take it out",
         ),

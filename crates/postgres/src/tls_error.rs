@@ -1,0 +1,113 @@
+//! Errors of TLS in plain words, without the names that the libraries have for them.
+
+use std::error::Error as _;
+
+use rustls::pki_types::pem;
+use rustls::{AlertDescription, CertificateError, Error};
+
+/// What went wrong in a handshake or with a certificate.
+pub(crate) fn describe(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(reason) => describe_certificate(reason),
+        Error::AlertReceived(alert) => describe_alert(*alert),
+        Error::PeerIncompatible(_) => {
+            "the server and Egret have no version of TLS or cipher in common: Egret speaks TLS 1.2 and 1.3"
+                .to_owned()
+        }
+        Error::InvalidMessage(_)
+        | Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. }
+        | Error::PeerMisbehaved(_)
+        | Error::DecryptError => "the server's answer is not TLS".to_owned(),
+        Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn describe_certificate(reason: &CertificateError) -> String {
+    let reason = match reason {
+        CertificateError::UnknownIssuer => {
+            "is of an issuer that is not trusted: name the issuer's certificate by sslrootcert"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet: see whether this machine's clock is right"
+        }
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => {
+            let presented: Vec<&str> = presented.iter().map(|name| bare_name(name)).collect();
+            let presented = if presented.is_empty() {
+                "no host".to_owned()
+            } else {
+                presented.join(", ")
+            };
+            let expected = expected.to_str();
+            return format!("the server's certificate is for {presented} and not for {expected}");
+        }
+        CertificateError::NotValidForName => "is for another host",
+        CertificateError::BadEncoding => "cannot be read",
+        CertificateError::BadSignature => "is not signed by the issuer that it names",
+        CertificateError::Revoked => "is revoked",
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "is not for servers (extended key usage)"
+        }
+        CertificateError::Other(cause) if cause.to_string() == "CaUsedAsEndEntity" => {
+            "is an authority's (CA:TRUE) and not in sslrootcert: name this very certificate there, or give the server one of its own"
+        }
+        CertificateError::Other(_) => {
+            "or one of its issuers' does not keep to the rules for certificates"
+        }
+        _ => {
+            "is signed by an algorithm that Egret does not accept, or has an extension that it does not know"
+        }
+    };
+    format!("the server's certificate {reason}")
+}
+
+/// The name in `DnsName("db.example.net")` or `IpAddress(127.0.0.1)`.
+fn bare_name(name: &str) -> &str {
+    let inner = name.split_once('(').map_or(name, |(_, inner)| inner);
+    inner.trim_end_matches(')').trim_matches('"')
+}
+
+fn describe_alert(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateRequired => {
+            "the server wants a client's certificate: name it by sslcert and sslkey".to_owned()
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnknownCA => {
+            "the server does not accept the client's certificate (sslcert)".to_owned()
+        }
+        AlertDescription::ProtocolVersion
+        | AlertDescription::HandshakeFailure
+        | AlertDescription::InsufficientSecurity => {
+            "the server and Egret have no version of TLS or cipher in common: Egret speaks TLS 1.2 and 1.3"
+                .to_owned()
+        }
+        other => format!("the server ended TLS with alert {}", u8::from(other)),
+    }
+}
+
+/// Why a file with certificates or a key cannot be used.
+pub(crate) fn describe_file(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "it holds nothing in PEM that is looked for".to_owned(),
+        _ => "it is not PEM".to_owned(),
+    }
+}
+
+/// The error of TLS for which the driver failed, in plain words.
+pub(crate) fn of_driver(error: &tokio_postgres::Error) -> Option<String> {
+    // The library's own is inside of an error of the operating system, which does not name it as its source.
+    let cause = error.source()?.downcast_ref::<std::io::Error>()?;
+    let error = cause.get_ref()?.downcast_ref::<Error>()?;
+    Some(format!("TLS: {}", describe(error)))
+}
