@@ -11,7 +11,7 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls::{ALL_VERSIONS, ClientConfig, RootCertStore, SupportedProtocolVersion};
 use rustls_platform_verifier::Verifier;
 use tokio_postgres::config::Host;
 
@@ -76,10 +76,12 @@ impl Versions {
     }
 
     fn supported(self) -> &'static [&'static SupportedProtocolVersion] {
+        static OLD: &[&SupportedProtocolVersion] = &[&TLS12];
+        static NEW: &[&SupportedProtocolVersion] = &[&TLS13];
         match self {
-            Self::All => &[&TLS13, &TLS12],
-            Self::Tls12 => &[&TLS12],
-            Self::Tls13 => &[&TLS13],
+            Self::All => ALL_VERSIONS,
+            Self::Tls12 => OLD,
+            Self::Tls13 => NEW,
         }
     }
 }
