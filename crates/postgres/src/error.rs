@@ -162,6 +162,14 @@ pub enum PostgresError {
         /// The driver's error.
         source: tokio_postgres::Error,
     },
+    /// None of several hosts opened a session.
+    #[error("connect: no host opens a session: {reasons}")]
+    NoHost {
+        /// Each host with its error.
+        reasons: String,
+        /// The driver's error that says most.
+        source: tokio_postgres::Error,
+    },
     /// The server opens no session in a database that is there.
     #[error("no session is opened in database `{database}`: {}", describe(source))]
     NoSession {
@@ -266,7 +274,7 @@ impl PostgresError {
             SqlState::UNDEFINED_FILE,
         ];
         match self {
-            Self::Server { source, .. }
+            Self::Server { source, .. } | Self::NoHost { source, .. }
                 if source.code().is_some_and(|code| refusals.contains(code)) =>
             {
                 Self::NoSession {
@@ -299,10 +307,13 @@ impl Coded for PostgresError {
             PostgresError::StillInUse { .. } => "postgres_still_in_use",
             PostgresError::NotRunning { .. } => "postgres_not_running",
             PostgresError::Version { .. } => "postgres_version",
-            PostgresError::Server { source, .. } if is_unknown_database(source) => {
+            PostgresError::Server { source, .. } | PostgresError::NoHost { source, .. }
+                if is_unknown_database(source) =>
+            {
                 "postgres_database_not_found"
             }
             PostgresError::Server { .. }
+            | PostgresError::NoHost { .. }
             | PostgresError::Unreachable { .. }
             | PostgresError::Answer { .. } => "postgres_error",
             PostgresError::NoSession { .. } => "postgres_database_unreachable",
@@ -334,10 +345,16 @@ impl Coded for PostgresError {
             PostgresError::Answer { .. } => Kind::Conflict,
             PostgresError::SessionsTaken(taken) => taken.kind(),
             PostgresError::StartTimeout { .. } => Kind::TimedOut,
-            PostgresError::Server { source, .. } if crate::retry::is_transient(source) => {
+            PostgresError::Server { source, .. } | PostgresError::NoHost { source, .. }
+                if crate::retry::is_transient(source) =>
+            {
                 Kind::Unavailable
             }
-            PostgresError::Server { source, .. } if is_unknown_database(source) => Kind::NotFound,
+            PostgresError::Server { source, .. } | PostgresError::NoHost { source, .. }
+                if is_unknown_database(source) =>
+            {
+                Kind::NotFound
+            }
             PostgresError::Url { .. } | PostgresError::Version { .. } => Kind::Invalid,
             PostgresError::ManagedElsewhere { .. }
             | PostgresError::TransactionMode

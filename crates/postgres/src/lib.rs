@@ -13,6 +13,7 @@ pub mod databases;
 pub mod embedded;
 pub mod error;
 pub mod external;
+mod hosts;
 pub mod installation;
 pub mod isolation;
 pub mod listen;

@@ -13,6 +13,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::PostgresError;
 use crate::external;
+use crate::hosts;
 use crate::session_settings;
 
 /// How long opening a session may take where the connection does not say.
@@ -96,7 +97,7 @@ impl Pool {
 /// Opens a session with Egret's settings, whatever its database's owner has set, and drives it on a task of its own.
 ///
 /// # Errors
-/// [`PostgresError::Server`]; [`PostgresError::ConnectTimeout`].
+/// [`PostgresError::Server`]; [`PostgresError::NoHost`] of several hosts; [`PostgresError::ConnectTimeout`].
 pub async fn connect(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {
     within_timeout(connection, async {
         let client = open(connection).await?;
@@ -169,11 +170,10 @@ async fn open(connection: &tokio_postgres::Config) -> Result<Client, PostgresErr
 
 async fn open_over<T>(connection: &tokio_postgres::Config, tls: T) -> Result<Client, PostgresError>
 where
-    T: MakeTlsConnect<Socket>,
+    T: MakeTlsConnect<Socket> + Clone,
     T::Stream: Send + 'static,
 {
-    let connected = connection.connect(tls).await;
-    let (client, driver) = connected.map_err(crate::error::server("connect"))?;
+    let (client, driver) = hosts::connect(connection, tls).await?;
     tokio::spawn(async move {
         if let Err(error) = driver.await {
             tracing::debug!(error = crate::error::describe(&error), "a connection ended");

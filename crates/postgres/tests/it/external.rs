@@ -1,8 +1,8 @@
 //! Servers that somebody else runs: the report, and the lock that keeps a second Egret away.
 
-use egret_postgres::external::{ManagedLock, Verdict, check};
+use egret_postgres::external::{ManagedLock, Verdict, check, parse};
 use egret_postgres::pool::Pool;
-use egret_postgres::test_support::TestDatabase;
+use egret_postgres::test_support::{TestDatabase, free_port};
 use egret_postgres::{PostgresError, pool};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,4 +101,18 @@ async fn the_pool_replaces_a_connection_that_the_server_ended() {
     drop(connection);
     let next = pool.get().await.unwrap();
     next.query_one("SELECT 1", &[]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_hosts_that_fail_each_is_named_with_its_error() {
+    let (one, two) = (free_port(), free_port());
+    let url = format!("postgres://me@127.0.0.1:{one},localhost:{two}/app?sslmode=disable");
+    let connection = parse(&url, "test").unwrap();
+    let error = pool::connect(&connection).await.map(|_| ()).unwrap_err();
+    assert!(matches!(error, PostgresError::NoHost { .. }), "{error}");
+    let message = error.to_string();
+    for host in [format!("127.0.0.1:{one}: "), format!("localhost:{two}: ")] {
+        assert!(message.contains(&host), "{message}");
+    }
+    assert_eq!(message.matches("refused").count(), 2, "{message}");
 }
