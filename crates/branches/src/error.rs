@@ -97,6 +97,9 @@ pub enum BranchesError {
     /// A named limit is reached.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
+    /// A size of a pool is beyond its limit, which no wait changes.
+    #[error(transparent)]
+    PoolSize(LimitExceeded),
     /// As many templates exist as there may be.
     #[error(
         "limit branches.templates_max is {max}: every branch made with --from branch:NAME or --from head holds a template; destroy such branches, make new ones with --from template:ID of `egret branch template list`, or raise the setting"
@@ -224,7 +227,7 @@ impl Coded for BranchesError {
             BranchesError::Cycle { .. } => "branch_cycle",
             BranchesError::WrongState { .. } => "branch_wrong_state",
             BranchesError::Expired { .. } => "branch_expired",
-            BranchesError::Limit(limit) => limit.code(),
+            BranchesError::Limit(limit) | BranchesError::PoolSize(limit) => limit.code(),
             BranchesError::TemplatesFull { .. } | BranchesError::TenantTemplatesFull { .. } => {
                 "limit_exceeded"
             }
@@ -252,6 +255,7 @@ impl Coded for BranchesError {
             | BranchesError::TemplateNotFound { .. }
             | BranchesError::Expired { .. } => Kind::NotFound,
             BranchesError::Invalid { .. }
+            | BranchesError::PoolSize(_)
             | BranchesError::SessionEnded
             | BranchesError::SessionCrashed => Kind::Invalid,
             BranchesError::NameTaken { .. }

@@ -476,6 +476,9 @@ pub enum Token {
     Revoke {
         /// The token's id, as `egret token list` shows it
         id: String,
+        /// Even the operator's last with scope `admin`
+        #[arg(long)]
+        force: bool,
     },
 }
 

@@ -233,7 +233,7 @@ pub enum PostgresError {
     },
     /// Schema `egret` cannot go without views of Egret outside of it.
     #[error(
-        "views of Egret would go with schema egret: {dependents}; drop them first, or take them with it by --force"
+        "views of Egret would go with schema egret: {dependents}; drop them first, or set `force` to take them with it"
     )]
     SchemaInUse {
         /// Their names.

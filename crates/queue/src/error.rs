@@ -24,7 +24,7 @@ pub enum QueueError {
     #[error("the queue is draining: nothing is enqueued until `egret queue resume`")]
     Draining,
     /// The queue still has tasks or schedules.
-    #[error("queue `{name}` has {what}: delete them first, or all at once with --force")]
+    #[error("queue `{name}` has {what}: delete them first, or set `force` to delete them with it")]
     QueueInUse {
         /// The name.
         name: String,
@@ -155,7 +155,7 @@ pub enum QueueError {
     },
     /// An outbox still has rows.
     #[error(
-        "the outbox of database `{database}` has {waiting} rows that wait and {rejected} that were rejected: wait until they are tasks, or remove them with it by --force"
+        "the outbox of database `{database}` has {waiting} rows that wait and {rejected} that were rejected: wait until they are tasks, or set `force` to remove them with it"
     )]
     OutboxInUse {
         /// The database.

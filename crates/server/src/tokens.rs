@@ -89,6 +89,14 @@ pub enum TokenError {
         /// The id asked for.
         id: String,
     },
+    /// Without this token there would be none for the operator.
+    #[error(
+        "token `{id}` is the last of tenant `{DEFAULT_TENANT}` with scope `{ADMIN}`: make another one first, or set `force` to revoke it all the same"
+    )]
+    LastAdmin {
+        /// Its id.
+        id: String,
+    },
     /// There are too many tokens.
     #[error("too many tokens: {0}; revoke some first")]
     TooMany(#[from] LimitExceeded),
@@ -118,6 +126,7 @@ impl Coded for TokenError {
             TokenError::Scope(_) => "scope_invalid",
             TokenError::Field { .. } => "token_field_invalid",
             TokenError::NotFound { .. } => "token_not_found",
+            TokenError::LastAdmin { .. } => "token_last_admin",
             TokenError::TooMany(exceeded) => exceeded.name,
             TokenError::State(error) => error.code(),
             TokenError::File { .. } => "token_file",
@@ -135,6 +144,7 @@ impl Coded for TokenError {
             | TokenError::ExceedsCreator { .. } => Kind::Denied,
             TokenError::Scope(_) | TokenError::Field { .. } => Kind::Invalid,
             TokenError::NotFound { .. } => Kind::NotFound,
+            TokenError::LastAdmin { .. } => Kind::Conflict,
             TokenError::TooMany(_) => Kind::LimitReached,
             TokenError::State(error) => error.kind(),
             TokenError::File { .. } => Kind::Internal,
@@ -233,14 +243,17 @@ impl Tokens {
         tokens
     }
 
-    /// Revokes a token at once; blocks on the disk.
+    /// Revokes a token at once; blocks on the disk. The operator's last one with scope `admin` takes `force`.
     ///
     /// # Errors
-    /// [`TokenError::NotFound`] when no live token has this id.
-    pub fn revoke(&self, id: &str) -> Result<(), TokenError> {
+    /// [`TokenError::NotFound`] when no live token has this id; [`TokenError::LastAdmin`].
+    pub fn revoke(&self, id: &str, force: bool) -> Result<(), TokenError> {
         let _change = self.changing();
         if !self.read_live().contains_key(id) {
             return Err(TokenError::NotFound { id: id.to_owned() });
+        }
+        if !force && self.is_last_admin(id) {
+            return Err(TokenError::LastAdmin { id: id.to_owned() });
         }
         store::revoke(&self.database, id, self.clock.now())?;
         if let Some(live) = self.write_live().remove(id) {
@@ -340,12 +353,7 @@ impl Tokens {
     /// [`TokenError::File`] or [`TokenError::State`].
     pub fn ensure_admin(&self, path: &Path) -> Result<Option<NewToken>, TokenError> {
         let now = self.clock.now();
-        let is_admin = |live: &Arc<LiveToken>| {
-            !live.end_if_expired(now)
-                && live.tenant == DEFAULT_TENANT
-                && live.scopes.iter().any(|scope| scope == ADMIN)
-        };
-        if self.read_live().values().any(is_admin) {
+        if self.read_live().values().any(|live| is_admin(live, now)) {
             return Ok(None);
         }
         let (token, presented) = self.draft(&TokenRequest {
@@ -363,6 +371,13 @@ impl Tokens {
             source,
         })?;
         self.keep(token, &presented).map(Some)
+    }
+
+    fn is_last_admin(&self, id: &str) -> bool {
+        let (now, live) = (self.clock.now(), self.read_live());
+        let mut admins = live.values().filter(|live| is_admin(live, now));
+        let first = admins.next();
+        admins.next().is_none() && first.is_some_and(|live| live.id == id)
     }
 
     fn draft(&self, request: &TokenRequest) -> Result<(Token, Presented), TokenError> {
@@ -412,6 +427,13 @@ impl Tokens {
     fn write_live(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<String, Arc<LiveToken>>> {
         self.live.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a token lets the operator do everything at this time.
+fn is_admin(live: &LiveToken, now: Timestamp) -> bool {
+    !live.end_if_expired(now)
+        && live.tenant == DEFAULT_TENANT
+        && live.scopes.iter().any(|scope| scope == ADMIN)
 }
 
 fn minus(now: Timestamp, duration: Duration) -> Timestamp {

@@ -257,7 +257,8 @@ impl Inner {
             None => chosen.remove(&preset),
         };
         let sum: u64 = chosen.values().map(|size| u64::from(*size)).sum();
-        Limit::new("branches.pool_max", u64::from(self.config.pool_max)).check(sum)?;
+        let limit = Limit::new("branches.pool_max", u64::from(self.config.pool_max));
+        limit.check(sum).map_err(BranchesError::PoolSize)?;
         Ok(chosen)
     }
 

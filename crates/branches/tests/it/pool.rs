@@ -172,6 +172,7 @@ async fn a_chosen_size_holds_over_a_restart_and_has_limits() {
     let error = branches.resize_pool(Preset::Small, Some(5)).await;
     let error = error.unwrap_err();
     assert_eq!(error.code(), "limit_exceeded");
+    assert!(!error.retryable(), "{error}");
     assert!(
         error.to_string().contains("branches.pool_max is 4, but 5"),
         "{error}"

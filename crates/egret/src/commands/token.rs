@@ -48,8 +48,13 @@ pub(crate) async fn run(command: cli::Token, api: &Api, output: Output) -> Resul
             let answer = api.get(&["tokens"], &[]).await?;
             output.answer(&answer, list)
         }
-        cli::Token::Revoke { id } => {
-            api.delete(&["tokens", &id], &[]).await?;
+        cli::Token::Revoke { id, force } => {
+            let query: &[(&str, &str)] = if force { &[("force", "true")] } else { &[] };
+            let revoked = api.delete(&["tokens", &id], query).await;
+            revoked.map_err(|failure| match failure.code.as_str() {
+                "token_last_admin" => failure.with_hint("--force revokes it all the same"),
+                _ => failure,
+            })?;
             if output.is_json() {
                 return output.json(&json!({"id": id, "revoked": true}));
             }

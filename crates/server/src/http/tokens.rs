@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use http::StatusCode;
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::access::{AuditSubject, Caller};
-use crate::extract::{Json, Path};
+use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
 use crate::server::Doors;
 use crate::tokens::{NewToken, Token, TokenError, TokenRequest, Tokens};
@@ -73,6 +73,17 @@ fn may_manage(caller: &Caller, tenant: &str) -> bool {
     caller.require_operator().is_ok() || caller.tenant() == tenant
 }
 
+/// What a revocation may take away.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct Revocation {
+    /// Whether the token is revoked even if it is the last of tenant `default` with scope `admin`. The next start of
+    /// the server makes a new one then.
+    #[serde(default)]
+    force: bool,
+}
+
 /// Revoke a token
 ///
 /// It is refused from the next request on, and its open streams and waits end within a second. A
@@ -80,23 +91,26 @@ fn may_manage(caller: &Caller, tenant: &str) -> bool {
 #[utoipa::path(delete, path = "/v1/tokens/{id}", operation_id = "revokeToken", tag = "tokens",
     extensions(("x-egret-tenant-admin" = json!(true))),
     security(("token" = ["admin"])),
-    params(("id" = String, Path, description = "The token's public id, 12 characters.")),
+    params(("id" = String, Path, description = "The token's public id, 12 characters."), Revocation),
     responses(
         (status = 204, description = "The token is revoked."),
         (status = 404, description = "No token has this id.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "It is the last of tenant `default` with scope `admin`.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn revoke_token(
     State(doors): State<Arc<Doors>>,
     caller: Caller,
     Path(id): Path<String>,
+    Query(Revocation { force }): Query<Revocation>,
 ) -> Result<StatusCode, Problem> {
     let is_own = doors.tokens.is_of_tenant(&id, caller.tenant());
     if !is_own && caller.require_operator().is_err() {
         return Err(TokenError::NotFound { id }.into());
     }
     let revoked = id.clone();
-    on_disk(&doors, move |tokens| tokens.revoke(&revoked)).await?;
+    on_disk(&doors, move |tokens| tokens.revoke(&revoked, force)).await?;
     tracing::info!(id, by = caller.token_id(), "token revoked");
     Ok(StatusCode::NO_CONTENT)
 }

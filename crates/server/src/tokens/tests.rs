@@ -70,9 +70,12 @@ fn a_token_works_until_revoked_and_over_a_reopening() {
         tokens.authenticate(&made.token).unwrap().id,
         made.details.id
     );
-    tokens.revoke(&made.details.id).unwrap();
+    tokens.revoke(&made.details.id, false).unwrap();
     assert_eq!(code_of(tokens.authenticate(&made.token)), "token_invalid");
-    assert_eq!(code_of(tokens.revoke(&made.details.id)), "token_not_found");
+    assert_eq!(
+        code_of(tokens.revoke(&made.details.id, false)),
+        "token_not_found"
+    );
     assert_eq!(
         code_of(bench.open().authenticate(&made.token)),
         "token_invalid"
@@ -431,7 +434,7 @@ fn check_against_list(steps: Vec<Step>) {
             }
             Step::Revoke(index) => {
                 if let Some((token, revoked)) = list.get_mut(index) {
-                    let outcome = tokens.revoke(&token.details.id);
+                    let outcome = tokens.revoke(&token.details.id, false);
                     assert_eq!(outcome.is_err(), *revoked);
                     *revoked = true;
                 }

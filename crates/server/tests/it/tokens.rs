@@ -135,6 +135,30 @@ async fn a_token_is_made_listed_used_and_revoked() {
 }
 
 #[tokio::test]
+async fn the_last_token_of_the_operator_is_revoked_by_force_alone() {
+    let house = House::open().await;
+    let last = house.tokens.list()[0].id.clone();
+    let revoke = |query: &str| {
+        house
+            .request(Method::DELETE, &format!("/v1/tokens/{last}{query}"))
+            .send()
+    };
+    problem(revoke("").await.unwrap(), 409, "token_last_admin").await;
+    // One of another tenant and one that ends do not do for it, as long as the latter has ended.
+    for (tenant, ttl_ms) in [("acme", Value::Null), ("default", json!(60_000))] {
+        let wish = json!({"name": "x", "scopes": ["admin"], "tenant": tenant, "ttl_ms": ttl_ms});
+        let made = house.request(Method::POST, "/v1/tokens").json(&wish);
+        assert_eq!(made.send().await.unwrap().status(), StatusCode::CREATED);
+    }
+    house.clock.advance(std::time::Duration::from_secs(61));
+    problem(revoke("").await.unwrap(), 409, "token_last_admin").await;
+    let revoked = revoke("?force=true").await.unwrap();
+    assert_eq!(revoked.status(), StatusCode::NO_CONTENT);
+    problem(revoke("").await.unwrap(), 401, "token_invalid").await;
+    house.close().await;
+}
+
+#[tokio::test]
 async fn a_token_ends_at_its_time() {
     let house = House::open().await;
     let token = house.token(&["status:read"], Some(1_000));

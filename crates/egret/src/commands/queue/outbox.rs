@@ -62,7 +62,11 @@ pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<()
             let database = meant(database, api).await?;
             let force = if force { "true" } else { "false" };
             let path = ["outboxes", &database];
-            let answer = api.delete(&path, &[("force", force)]).await?;
+            let removed = api.delete(&path, &[("force", force)]).await;
+            let answer = removed.map_err(|failure| match failure.code.as_str() {
+                "outbox_in_use" => failure.with_hint("--force removes them with it"),
+                _ => failure,
+            })?;
             output.answer(&answer, |gone: Rows| match gone.rows {
                 0 => format!("the outbox of {} is removed", gone.database),
                 rows => format!(

@@ -119,10 +119,8 @@ struct PoolRequest {
     params(("preset" = String, Path, description = "The preset.")), request_body = PoolRequest,
     responses(
         (status = 200, description = "The pools as they are now.", body = PoolList),
-        (status = 400, description = "No such preset, or one that is not pooled.", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 429, description = "More than `branches.pool_max` in all.", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 400, description = "No such preset, one that is not pooled, or more than `branches.pool_max` in all.",
+            body = Problem, content_type = "application/problem+json"),
     ))]
 async fn resize_pool(
     State(branches): State<Branches>,
