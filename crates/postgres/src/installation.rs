@@ -24,8 +24,8 @@ const FUNCTIONS: &str = "^(guard_schema|outbox_key|outbox_put|outbox_link|enqueu
      changes_lost|create_view|drop_view|refresh|request_done|freshness|change_sequence)$";
 
 /// Names of the relations and functions of single views and captures, as a regular expression. The first group is
-/// the kind, the second the number.
-const NUMBERED: &str = "^(view|told|edge|changes|lock|capture|before|catch_up|fail)_([0-9]+)\
+/// the kind, the second the number, which is a `bigint` whatever a user has named an object.
+const NUMBERED: &str = "^(view|told|edge|changes|lock|capture|before|catch_up|fail)_([0-9]{1,18})\
      ((_[0-9]+)?(_aside)?|_second)$";
 
 /// The event trigger that keeps objects of users out of schema `egret`.

@@ -76,9 +76,11 @@ pub async fn purge(client: &Client, documents: DocumentRetention) -> Result<(), 
         return Ok(());
     }
     run(client, "SET session_replication_role = replica").await?;
+    let leave = include_str!("sql/leave_filtered_publications.sql");
+    run(client, leave).await?;
     let mut rewritten = BTreeSet::new();
     for table in named(&tables, &EMPTIED) {
-        // A publication of the source may refuse to have rows deleted.
+        // A publication of all tables refuses to have rows deleted of one without a key.
         if !truncate(client, &[table]).await? {
             run(client, &format!("DELETE FROM ONLY {}", table.name)).await?;
         }

@@ -144,7 +144,7 @@ async fn the_last_token_of_the_operator_is_revoked_by_force_alone() {
             .send()
     };
     problem(revoke("").await.unwrap(), 409, "token_last_admin").await;
-    // One of another tenant and one that ends do not do for it, as long as the latter has ended.
+    // Another tenant's does not count, nor does one that has expired.
     for (tenant, ttl_ms) in [("acme", Value::Null), ("default", json!(60_000))] {
         let wish = json!({"name": "x", "scopes": ["admin"], "tenant": tenant, "ttl_ms": ttl_ms});
         let made = house.request(Method::POST, "/v1/tokens").json(&wish);

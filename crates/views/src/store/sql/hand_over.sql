@@ -3,7 +3,7 @@ WITH kept AS (
     SELECT id, schema, name, mode FROM egret.view WHERE id = $1
 ), relation AS (
     SELECT class.relname::text AS name, pg_catalog.regexp_match(class.relname::text,
-               '^(view|told|edge|lock|changes)_([0-9]+)(_[0-9]+|_second)?$') AS part
+               '^(view|told|edge|lock|changes)_([0-9]{1,18})(_[0-9]+|_second)?$') AS part
     FROM pg_catalog.pg_class AS class
     WHERE class.relnamespace = 'egret'::regnamespace AND class.relkind = 'r'
 )
