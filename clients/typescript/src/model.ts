@@ -6,6 +6,7 @@ import {
   count,
   decode,
   encode,
+  gettersOf,
   milliseconds,
   moment,
   names,
@@ -308,6 +309,10 @@ export class TaskInfo {
   }
   get uniqueKey(): string {
     return this.#message.uniqueKey;
+  }
+
+  toJSON(): Record<string, unknown> {
+    return gettersOf(this);
   }
 }
 

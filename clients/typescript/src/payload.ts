@@ -16,7 +16,34 @@ export function encode(value: unknown): { data: Buffer; format: Format } {
   if (text === undefined) {
     throw new TypeError(`a ${typeof value} is neither bytes nor JSON`);
   }
+  // Looking at each value costs more than writing it: only where one may have become `null`.
+  if (text.includes("null")) {
+    JSON.stringify(value, refuseLost);
+  }
   return { data: Buffer.from(text), format: Format.JSON };
+}
+
+/** Throws for a number or a date that JSON has as `null`. */
+function refuseLost(this: Record<string, unknown>, name: string, value: unknown): unknown {
+  const isNumber = typeof value === "number" && !Number.isFinite(value);
+  const isDate = value === null && this[name] instanceof Date;
+  if (isNumber || isDate) {
+    const where = name === "" ? "it" : `${JSON.stringify(name)} in it`;
+    throw new TypeError(`the value cannot be sent as JSON: ${where} is ${isNumber ? value : "an invalid date"}`);
+  }
+  return value;
+}
+
+/** What the getters of an object answer, for `JSON.stringify`. */
+export function gettersOf(object: object, without: readonly string[] = []): Record<string, unknown> {
+  const values: Record<string, unknown> = {};
+  const properties = Object.getOwnPropertyDescriptors(Object.getPrototypeOf(object) as object);
+  for (const [name, { get }] of Object.entries(properties)) {
+    if (get !== undefined && !without.includes(name)) {
+      values[name] = get.call(object);
+    }
+  }
+  return values;
 }
 
 /** The value that `encode` made the bytes of; `undefined` for JSON that was left out. */

@@ -1,7 +1,7 @@
 /** What a handler is given, and what it throws to decide about its task. */
 
 import type * as pb from "./generated/queue.js";
-import { decode, milliseconds, moment } from "./payload.js";
+import { decode, gettersOf, milliseconds, moment } from "./payload.js";
 
 /** Thrown by a handler: trying again cannot help, the task is dead at once. */
 export class PermanentError extends Error {
@@ -99,6 +99,11 @@ export class Task<Payload = any> {
       this.#controller.abort(this.#aborted);
     }
     return this.#controller.signal;
+  }
+
+  /** All of it but the signal. */
+  toJSON(): Record<string, unknown> {
+    return gettersOf(this, ["signal"]);
   }
 
   /** @internal */

@@ -352,8 +352,21 @@ test("failed partitions are named with a queue and with a list", () =>
     const ids: string[] = [];
     for await (const task of listing) {
       ids.push(task.id);
+      const shown = JSON.parse(JSON.stringify(task));
+      assert.deepEqual([shown.id, shown.state, shown.tags], [task.id, "ready", []]);
     }
     assert.deepEqual(ids, ["a", "b"]);
     assert.deepEqual(listing.unavailablePartitions, [1, 3]);
+    await client.close();
+  }));
+
+test("what JSON has as null is refused before it is sent", () =>
+  onScript({ produce: (stream) => stream.on("data", () => stream.write({ outcomes: [taken(0)] })) }, async (connect) => {
+    const client = connect();
+    const queue = client.queue("any");
+    for (const value of [NaN, { speed: Infinity }, [1, [-Infinity]], { at: new Date(NaN) }]) {
+      await assert.rejects(queue.enqueue(value), { name: "TypeError", message: /cannot be sent as JSON/ });
+    }
+    assert.ok((await soon(queue.enqueue({ none: null, text: "null" }))).id);
     await client.close();
   }));
