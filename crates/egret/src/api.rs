@@ -5,6 +5,7 @@ mod listener;
 mod own_certificate;
 mod problem;
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -482,8 +483,9 @@ fn told(json: Json) -> Result<Json, Failure> {
 ///
 /// # Errors
 /// When the file cannot be read or is empty.
-pub fn read_token(path: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path)
+pub fn read_token(path: &Path, opened: std::io::Result<File>) -> Result<String, Failure> {
+    let text = opened
+        .and_then(std::io::read_to_string)
         .map_err(|error| Failure::usage(format!("token file {}: {error}", path.display())))?;
     match text.trim() {
         "" => Err(Failure::usage(format!(

@@ -21,6 +21,7 @@ mod uninstall;
 mod view;
 mod volume;
 
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -219,18 +220,20 @@ fn token(
 ) -> Result<Credentials, Failure> {
     let known = |token| Credentials { token, owner: None };
     if let Some(path) = &global.token_file {
-        return Ok(known(Some(read_token(path)?)));
+        return Ok(known(Some(read_token(path, File::open(path))?)));
     }
     if let Some(token) = variable("EGRET_TOKEN") {
         return Ok(known(Some(token)));
     }
     let path = configuration.data_dir()?.join(ADMIN_TOKEN_FILE);
     // Whose directory it is may not be known yet.
-    let owner = egret_linux::regular::open(&path).and_then(|file| file.metadata());
-    match owner {
-        Ok(metadata) if address.is_loopback() => Ok(Credentials {
-            token: Some(read_token(&path)?),
-            owner: Some(metadata.uid()),
+    let opened = egret_linux::regular::open(&path);
+    let opened = opened.and_then(|file| Ok((file.metadata()?.uid(), file)));
+    match opened {
+        // The file that is read is the one whose owner was looked at.
+        Ok((owner, file)) if address.is_loopback() => Ok(Credentials {
+            token: Some(read_token(&path, Ok(file))?),
+            owner: Some(owner),
         }),
         _ => Ok(known(None)),
     }

@@ -125,6 +125,15 @@ async fn installed(named: Option<&str>, api: &Api) -> Result<Option<Installation
     if items.is_empty() && !unreachable.is_empty() {
         return Err(unknown(&unreachable));
     }
+    if let [found] = items.as_slice()
+        && !unreachable.is_empty()
+    {
+        return Err(Failure::usage(format!(
+            "egret keeps something in {}, and perhaps in {}, where no session is opened: name one with --database",
+            found.database,
+            unreachable.join(", ")
+        )));
+    }
     if items.len() > 1 {
         let names: Vec<String> = items.into_iter().map(|found| found.database).collect();
         return Err(Failure::usage(format!(
@@ -185,10 +194,7 @@ pub(super) async fn directly(
         .map_err(failed)?;
     let answer = json!({"removed": true, "was": what});
     output.answer(&answer, |_: Json| {
-        format!(
-            "schema egret is gone with its {} objects",
-            found.names.len()
-        )
+        format!("schema egret is gone with its {}", objects(&found))
     })
 }
 
@@ -200,12 +206,19 @@ fn nothing() -> String {
     "there is nothing of egret in this database".to_owned()
 }
 
+fn objects(found: &Installation) -> String {
+    match found.names.len() {
+        1 => "1 object".to_owned(),
+        count => format!("{count} objects"),
+    }
+}
+
 /// What would go.
 fn foretold(found: &Installation) -> String {
     let mut text = format!(
-        "nothing is removed: --force would remove schema egret of {} with its {} objects",
+        "nothing is removed: --force would remove schema egret of {} with its {}",
         found.database,
-        found.names.len()
+        objects(found)
     );
     if let Some(rows) = found.outbox_rows {
         text.push_str(&format!("\n  an outbox with {rows} rows that are no tasks"));

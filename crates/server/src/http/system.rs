@@ -276,6 +276,16 @@ async fn status(State(doors): State<Arc<Doors>>) -> Json<StatusReport> {
     for (name, section) in &doors.sections {
         sections.insert((*name).to_owned(), section().await);
     }
+    let failed = failed_states(&doors);
+    for FailedState { part, reason, .. } in &failed {
+        // An engine that could not start says of itself that it is stopping.
+        if let Some(error) = sections
+            .get_mut(part)
+            .and_then(|section| section.get_mut("error"))
+        {
+            *error = reason.as_str().into();
+        }
+    }
     let uptime = doors.clock.now().since(doors.started_at);
     Json(StatusReport {
         version: doors.build.version,
@@ -284,7 +294,7 @@ async fn status(State(doors): State<Arc<Doors>>) -> Json<StatusReport> {
         started_at: doors.started_at,
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
         services: service_states(&doors),
-        failed: failed_states(&doors),
+        failed,
         conditions: condition_states(),
         sections,
     })

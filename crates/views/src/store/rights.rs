@@ -164,16 +164,24 @@ pub async fn check_owner(
     schema: &str,
 ) -> Result<bool, ViewsError> {
     let sql = "SELECT pg_catalog.pg_has_role(current_user, role.oid, 'MEMBER'), current_user::text, \
-               pg_catalog.has_schema_privilege(role.oid, namespace.oid, 'CREATE') \
-               FROM pg_catalog.pg_roles AS role, pg_catalog.pg_namespace AS namespace \
-               WHERE role.rolname = $1 AND namespace.nspname = $2";
+               (SELECT pg_catalog.has_schema_privilege(role.oid, namespace.oid, 'CREATE') \
+                FROM pg_catalog.pg_namespace AS namespace WHERE namespace.nspname = $2) \
+               FROM pg_catalog.pg_roles AS role WHERE role.rolname = $1";
     let Some(row) = transaction.query_opt(sql, &[&owner, &schema]).await? else {
         return Err(ViewsError::Invalid {
             what: "owner",
-            reason: format!("there is no role `{owner}`, or no schema `{schema}`"),
+            reason: format!("there is no role `{owner}`"),
         });
     };
-    let (is_member, me, may_create): (bool, String, bool) = (row.get(0), row.get(1), row.get(2));
+    let (is_member, me): (bool, String) = (row.get(0), row.get(1));
+    let Some(may_create) = row.get::<_, Option<bool>>(2) else {
+        return Err(ViewsError::Invalid {
+            what: "name",
+            reason: format!(
+                "there is no schema `{schema}`: make it by CREATE SCHEMA, or name another"
+            ),
+        });
+    };
     if !is_member {
         return Err(ViewsError::Right {
             what: format!("`{me}` cannot act as `{owner}`"),
