@@ -200,7 +200,7 @@ fn still_to_do(part: &str) -> &str {
 
 /// The signals that ask for a stop, and the one that asks for a reload.
 pub struct Signals {
-    interrupt: Signal,
+    interrupt: Option<Signal>,
     terminate: Signal,
     hangup: Signal,
     ends_with_terminal: bool,
@@ -214,21 +214,27 @@ impl Signals {
     /// The operating system's.
     pub fn listen() -> anyhow::Result<Self> {
         // Under nohup it outlives its terminal.
-        let ends_with_terminal = !ignores_hangup() && has_terminal();
+        let ends_with_terminal = !is_ignored(SignalKind::hangup()) && has_terminal();
+        // A shell without job control starts programs in its background so that Ctrl-C does not reach them.
+        let interrupt = (!is_ignored(SignalKind::interrupt()))
+            .then(|| signal(SignalKind::interrupt()))
+            .transpose()
+            .context("listen for SIGINT")?;
         Ok(Self {
             ends_with_terminal,
             reload: None,
-            interrupt: signal(SignalKind::interrupt()).context("listen for SIGINT")?,
+            interrupt,
             terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
             hangup: signal(SignalKind::hangup()).context("listen for SIGHUP")?,
         })
     }
 
-    /// Waits until a stop is asked for: by SIGINT, SIGTERM or a terminal that is gone.
+    /// Waits until a stop is asked for: by SIGINT, unless it was ignored at the start, SIGTERM or a terminal that is
+    /// gone.
     pub async fn wait(&mut self) {
         loop {
             tokio::select! {
-                _ = self.interrupt.recv() => return,
+                () = heard(&mut self.interrupt) => return,
                 _ = self.terminate.recv() => return,
                 _ = self.hangup.recv() => {
                     if self.ends_with_terminal && !has_terminal() {
@@ -240,14 +246,24 @@ impl Signals {
     }
 }
 
-/// Whether SIGHUP, bit 0 of the mask, is ignored (proc_pid_status(5)).
-fn ignores_hangup() -> bool {
+/// Waits for a signal; for ever where none is listened for.
+pub(crate) async fn heard(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether this process was started with a signal ignored (proc_pid_status(5)). Listening for it would end that.
+pub(crate) fn is_ignored(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))
         .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
-    ignored.is_some_and(|mask| mask & 1 != 0)
+    // Bit 0 is signal 1.
+    let bit = kind.as_raw_value() - 1;
+    ignored.is_some_and(|mask| mask >> bit & 1 != 0)
 }
 
 /// Whether the process has a terminal that controls it. After a hang-up it has none.

@@ -332,3 +332,16 @@ fn with_tls_the_local_commands_know_the_server_by_its_certificate() {
     assert!(said.contains("shows another certificate"), "{said}");
     server.stop(Signal::INT);
 }
+
+#[test]
+fn an_interrupt_that_is_ignored_at_the_start_stays_ignored() {
+    let mut place = Place::new("ignored");
+    // As a shell without job control starts what is in its background.
+    place.runner = vec!["sh", "-c", "trap '' INT; exec \"$0\" \"$@\""];
+    let server = place.start(&["serve"]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = u64::from_str_radix(ignored.unwrap().trim(), 16).unwrap();
+    assert_ne!(mask & (1 << 1), 0, "SIGINT, signal 2, is ignored: {mask:x}");
+    server.stop(Signal::TERM);
+}

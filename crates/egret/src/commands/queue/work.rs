@@ -21,6 +21,7 @@ use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::serve::{heard, is_ignored};
 
 /// How long the server holds a claim for which there is nothing.
 const CLAIM_WAIT_MS: u64 = 30_000;
@@ -60,20 +61,17 @@ struct Interrupts {
 
 impl Interrupts {
     fn new() -> Self {
+        let is_ignored = is_ignored(SignalKind::interrupt());
         // Where a signal cannot be heard, it ends the program as it always does.
         Self {
-            interrupt: signal(SignalKind::interrupt()).ok(),
+            interrupt: (!is_ignored)
+                .then(|| signal(SignalKind::interrupt()).ok())
+                .flatten(),
             terminate: signal(SignalKind::terminate()).ok(),
         }
     }
 
     async fn next(&mut self) {
-        async fn heard(signal: &mut Option<Signal>) {
-            match signal {
-                Some(signal) => drop(signal.recv().await),
-                None => std::future::pending().await,
-            }
-        }
         tokio::select! {
             () = heard(&mut self.interrupt) => {}
             () = heard(&mut self.terminate) => {}
