@@ -263,7 +263,7 @@ pub(crate) fn is_ignored(kind: SignalKind) -> bool {
         .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
     // Bit 0 is signal 1.
     let bit = kind.as_raw_value() - 1;
-    ignored.is_some_and(|mask| mask >> bit & 1 != 0)
+    ignored.is_some_and(|mask| (mask >> bit) & 1 != 0)
 }
 
 /// Whether the process has a terminal that controls it. After a hang-up it has none.

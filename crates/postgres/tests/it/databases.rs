@@ -1,10 +1,16 @@
 //! The databases of a server, and sessions in them.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
 use egret_base::Coded;
-use egret_postgres::Databases;
+use egret_base::condition::ConditionSet;
+use egret_postgres::database_watch::{DatabaseVisitor, DatabaseWatch};
 use egret_postgres::databases::is_gone;
-use egret_postgres::pool;
 use egret_postgres::test_support::TestDatabase;
+use egret_postgres::{Databases, PostgresError, pool};
+use tokio::sync::{Notify, watch};
 
 /// Every database of the server that the tests share; all of them may make some.
 fn every(database: &TestDatabase) -> Databases {
@@ -102,4 +108,60 @@ async fn a_database_without_sessions_is_there_and_named() {
     let open = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true");
     admin.batch_execute(&open).await.unwrap();
     databases.client(name).await.unwrap();
+}
+
+/// Counts visits, and fails in one database until it was visited often enough.
+struct Counting {
+    visits: Mutex<BTreeMap<String, u32>>,
+    failing: String,
+    is_done: watch::Sender<bool>,
+}
+
+impl Counting {
+    /// Visits of the failing database after which the test ends; fewer than make a condition.
+    const ENOUGH: u32 = 5;
+
+    fn visits(&self, database: &str) -> u32 {
+        let visits = self.visits.lock().unwrap();
+        visits.get(database).copied().unwrap_or(0)
+    }
+}
+
+impl DatabaseVisitor for Counting {
+    type Error = PostgresError;
+
+    async fn visit(&self, database: &str) -> Result<(), PostgresError> {
+        let mut visits = self.visits.lock().unwrap();
+        let count = visits.entry(database.to_owned()).or_insert(0);
+        *count += 1;
+        if database != self.failing {
+            return Ok(());
+        }
+        if *count >= Self::ENOUGH {
+            self.is_done.send_replace(true);
+        }
+        Err(PostgresError::NotRunning {
+            reason: "the test says so".to_owned(),
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_fails_is_visited_again_without_the_others() {
+    let database = TestDatabase::create(18).await;
+    let faults = ConditionSet::new("views_databases_unreadable");
+    let watched = DatabaseWatch::new(every(&database), faults, "views");
+    let (is_done, stopping) = watch::channel(false);
+    let visitor = Counting {
+        visits: Mutex::default(),
+        failing: database.name.clone(),
+        is_done,
+    };
+    let nothing_changes = Notify::new();
+    watched
+        .run(&visitor, Duration::ZERO, &nothing_changes, stopping)
+        .await;
+    assert_eq!(visitor.visits(&database.name), Counting::ENOUGH);
+    let others = visitor.visits("postgres");
+    assert!(others < Counting::ENOUGH, "{others} visits of another one");
 }
