@@ -4,6 +4,8 @@
 //! security scheme and the error responses; and from it comes what each operation needs of its
 //! caller (`access.rs`).
 
+mod parameters;
+
 use std::collections::HashSet;
 
 use bytes::Bytes;
@@ -83,6 +85,7 @@ impl Document {
                     operation[HOST_WIDE] = true.into();
                 }
                 add_error_responses(operation, &requirement);
+                parameters::publish_checks(path, operation);
                 if is_prometheus(path) {
                     document_prometheus_errors(operation);
                 }

@@ -132,6 +132,16 @@ async fn every_reference_resolves_and_every_operation_is_whole() {
 }
 
 #[tokio::test]
+async fn names_and_ids_in_paths_have_what_the_server_checks() {
+    let house = House::open().await;
+    let document = document(&house).await;
+    let id = &document["paths"]["/v1/tokens/{id}"]["delete"]["parameters"][0];
+    assert_eq!(id["schema"]["pattern"], "^[0-9a-hjkmnp-tv-z]{12}$", "{id}");
+    assert_eq!(id["schema"]["maxLength"], 12, "{id}");
+    house.close().await;
+}
+
+#[tokio::test]
 async fn every_documented_operation_is_served() {
     let house = House::open().await;
     let document = document(&house).await;
