@@ -132,12 +132,13 @@ impl Place {
         self.directory.join("data")
     }
 
+    /// The program ends by SIGINT even if the tests run where that is ignored.
     fn begin(&self) -> Command {
-        let Some((runner, arguments)) = self.runner.split_first() else {
-            return Command::new(&self.program);
-        };
-        let mut command = Command::new(runner);
-        command.args(arguments).arg(&self.program);
+        let mut command = Command::new("/usr/bin/env");
+        command
+            .arg("--default-signal=INT")
+            .args(&self.runner)
+            .arg(&self.program);
         command
     }
 
