@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use egret_base::{Clock, Condition, Entropy, Limit};
+use egret_base::{Clock, Condition, Entropy, Limit, condition};
 use egret_log::{Appended, Batch, Log, LogError, Seq, Taken};
 
 use intake::Intake;
@@ -428,6 +428,10 @@ impl<L: Log + 'static> Partition<L> {
         for task in std::mem::take(&mut self.state.news.detached) {
             self.shelf.forget(self.state.id(task));
         }
+        match std::mem::take(&mut self.state.news.miscounts) {
+            0 => {}
+            miscounts => note_miscounts(self.partition, miscounts),
+        }
         if !self.state.news.changes.is_empty() {
             let changes = std::mem::take(&mut self.state.news.changes);
             self.watchers.tell(&self.state, &changes);
@@ -449,6 +453,14 @@ impl<L: Log + 'static> Partition<L> {
             self.post.has_room(partition, session);
         }
     }
+}
+
+/// Sums that decide on limits were wrong. It is an error of Egret's, and no reason to stop the partition.
+#[cold]
+fn note_miscounts(partition: usize, miscounts: u64) {
+    let reason = format_args!("{miscounts} sums had less than was taken from them");
+    let message = "the counts of a partition are wrong";
+    condition::occur("queue_counts_wrong", &part_name(partition), reason, message);
 }
 
 /// What a partition is made of.

@@ -89,7 +89,7 @@ impl State {
         if let Some(flow) = self.flow_of(id, 0) {
             self.forget_flow(flow);
         }
-        self.tenants.release(self.queues[id].tenant_place);
+        self.release_tenant(self.queues[id].tenant_place);
         self.queues.remove(id);
         self.leaving.remove(&id);
         self.retentions.retain(|(_, queue, _)| *queue != id);

@@ -6,11 +6,15 @@
 //! shares a record, see `shared`. A snapshot of a version that did not count has no bytes either, and what it
 //! holds stays uncounted until it goes.
 
+use super::tenants::subtract;
 use super::*;
 
 impl State {
     /// Records hold so much more of a task.
     pub(super) fn add_bytes(&mut self, place: Place, bytes: u32) {
+        if bytes == 0 {
+            return;
+        }
         let tenant = self.tenant_at(place);
         let entry = self.entries.get_mut(place);
         entry.bytes = entry.bytes.saturating_add(bytes);
@@ -22,13 +26,17 @@ impl State {
 
     /// Records hold so much less of a task.
     pub(super) fn take_bytes(&mut self, place: Place, bytes: u32) {
+        if bytes == 0 {
+            return;
+        }
         let tenant = self.tenant_at(place);
         let entry = self.entries.get_mut(place);
-        entry.bytes -= bytes;
+        self.news.miscounts += u64::from(entry.bytes < bytes);
+        entry.bytes = entry.bytes.saturating_sub(bytes);
         let queue = self.queues.get_mut(entry.queue);
-        queue.expect("a task's queue stays").bytes -= u64::from(bytes);
-        self.tenants.load_mut(tenant).bytes -= u64::from(bytes);
-        self.bytes -= u64::from(bytes);
+        let queue = queue.expect("a task's queue stays");
+        subtract(&mut queue.bytes, u64::from(bytes), &mut self.news.miscounts);
+        self.discount_bytes(tenant, bytes);
     }
 
     /// A schedule comes.
@@ -42,11 +50,10 @@ impl State {
     pub(super) fn forget_schedule(&mut self, tenant: &str, schedule: &Schedule) {
         // Found once more, and let go of twice.
         let tenant = self.tenants.acquire(tenant);
-        self.tenants.load_mut(tenant).bytes -= u64::from(schedule.bytes);
-        self.bytes -= u64::from(schedule.bytes);
+        self.discount_bytes(tenant, schedule.bytes);
         self.orphan_record(schedule.record, RecordOwner::Schedule);
-        self.tenants.release(tenant);
-        self.tenants.release(tenant);
+        self.release_tenant(tenant);
+        self.release_tenant(tenant);
     }
 
     /// Whose a task is.

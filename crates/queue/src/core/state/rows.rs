@@ -244,6 +244,8 @@ pub struct News {
     pub turned: Vec<u32>,
     /// Tasks with attachments that are gone.
     pub detached: Vec<TaskRef>,
+    /// Sums of a tenant, a queue or all that had less than was to be taken from them.
+    pub miscounts: u64,
 }
 
 /// What became of an [`Enqueue`].

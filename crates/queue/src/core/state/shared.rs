@@ -34,54 +34,53 @@ pub struct SharedRecord {
 impl State {
     /// So many tasks come to hold the record of a schedule.
     pub(super) fn share_schedule(&mut self, tenant: &str, schedule: &Schedule, tasks: u32) {
-        if self.shared.get(schedule.record).is_none() {
-            let shared = SharedRecord {
-                tenant: self.tenants.acquire(tenant),
-                owner: RecordOwner::Schedule,
-                bytes: schedule.bytes,
-                holders: 0,
-            };
-            self.shared.insert(schedule.record, shared);
+        let tasks = u64::from(tasks);
+        if let Some(shared) = self.shared.get_mut(schedule.record) {
+            shared.holders += tasks;
+            return;
         }
-        let shared = self.shared.get_mut(schedule.record);
-        shared.expect("it was there or just put there").holders += u64::from(tasks);
+        let shared = SharedRecord {
+            tenant: self.tenants.acquire(tenant),
+            owner: RecordOwner::Schedule,
+            bytes: schedule.bytes,
+            holders: tasks,
+        };
+        self.shared.insert(schedule.record, shared);
     }
 
     /// A callback comes to hold the record of the task that it tells of.
     pub(super) fn share_record(&mut self, place: Place) {
         let entry = self.entries.get(place);
-        let record = entry.record;
-        if self.shared.get(record).is_none() {
-            let (number, bytes) = (entry.number, entry.bytes);
-            let words: u32 = self.pasts(place).map(|past| past.bytes).sum();
-            let tenant = self.queues[self.entries.get(place).queue].tenant.clone();
-            let shared = SharedRecord {
-                tenant: self.tenants.acquire(&tenant),
-                owner: RecordOwner::Task(number),
-                bytes: bytes.saturating_sub(words),
-                holders: 0,
-            };
-            self.shared.insert(record, shared);
+        let (record, number, bytes) = (entry.record, entry.number, entry.bytes);
+        let queue = entry.queue;
+        if let Some(shared) = self.shared.get_mut(record) {
+            shared.holders += 1;
+            return;
         }
-        let shared = self.shared.get_mut(record);
-        shared.expect("it was there or just put there").holders += 1;
+        let words: u32 = self.pasts(place).map(|past| past.bytes).sum();
+        let shared = SharedRecord {
+            tenant: self.tenants.hold(self.queues[queue].tenant_place),
+            owner: RecordOwner::Task(number),
+            bytes: bytes.saturating_sub(words),
+            holders: 1,
+        };
+        self.shared.insert(record, shared);
     }
 
     /// A holder of a record has gone.
     pub(super) fn release_record(&mut self, record: u64) {
         let shared = self.shared.get_mut(record);
         let shared = shared.expect("a record is shared while it is held");
-        shared.holders -= 1;
+        shared.holders = shared.holders.saturating_sub(1);
         if shared.holders > 0 {
             return;
         }
         let shared = *shared;
         self.shared.remove(record);
         if shared.owner == RecordOwner::None {
-            self.tenants.load_mut(shared.tenant).bytes -= u64::from(shared.bytes);
-            self.bytes -= u64::from(shared.bytes);
+            self.discount_bytes(shared.tenant, shared.bytes);
         }
-        self.tenants.release(shared.tenant);
+        self.release_tenant(shared.tenant);
     }
 
     /// The owner of a record goes, and its bytes with it: while the record is held, they count for its tenant.

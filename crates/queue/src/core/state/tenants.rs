@@ -61,15 +61,24 @@ impl Tenants {
         place
     }
 
-    /// Takes one reference back; a tenant without any is forgotten.
-    pub(super) fn release(&mut self, place: Place) {
+    /// One more reference to a tenant that has some.
+    pub(super) fn hold(&mut self, place: Place) -> Place {
+        self.rows.get_mut(place).uses += 1;
+        place
+    }
+
+    /// Takes one reference back; a tenant without any is forgotten. Returns whether it was forgotten with a load,
+    /// which nothing takes back any more.
+    #[must_use]
+    pub(super) fn release(&mut self, place: Place) -> bool {
         let tenant = self.rows.get_mut(place);
-        tenant.uses -= 1;
-        if tenant.uses == 0 {
-            let tenant = self.rows.remove(place);
-            debug_assert_eq!(tenant.load, TaskLoad::default(), "{}", tenant.name);
-            self.places.remove(&tenant.name);
+        tenant.uses = tenant.uses.saturating_sub(1);
+        if tenant.uses > 0 {
+            return false;
         }
+        let tenant = self.rows.remove(place);
+        self.places.remove(&tenant.name);
+        tenant.load != TaskLoad::default()
     }
 
     /// The name of a tenant.
@@ -85,13 +94,20 @@ impl Tenants {
         &mut self.rows.get_mut(place).load
     }
 
-    /// The same tenants, for an image.
+    /// The names by place, for an image, which finds none by name.
     pub(super) fn share(&mut self) -> Self {
         Self {
             rows: self.rows.share(),
-            places: self.places.clone(),
+            places: BTreeMap::new(),
         }
     }
+}
+
+/// Takes from a sum what it has counted. A sum that has less was counted wrongly: it becomes zero, and the error is
+/// counted. To wrap would lock its tenant out.
+pub(super) fn subtract(sum: &mut u64, less: u64, miscounts: &mut u64) {
+    *miscounts += u64::from(*sum < less);
+    *sum = sum.saturating_sub(less);
 }
 
 impl State {
@@ -112,7 +128,8 @@ impl State {
     /// A task is no longer known.
     pub(super) fn discount_task(&mut self, place: Place) {
         let tenant = self.tenant_at(place);
-        self.tenants.load_mut(tenant).tasks -= 1;
+        let tasks = &mut self.tenants.load_mut(tenant).tasks;
+        subtract(tasks, 1, &mut self.news.miscounts);
     }
 
     /// A task that has not ended will cause a callback.
@@ -125,8 +142,22 @@ impl State {
     /// A task that was to cause a callback has ended or goes.
     pub(super) fn withdraw_promise(&mut self, place: Place) {
         let tenant = self.tenant_at(place);
-        self.tenants.load_mut(tenant).tasks -= 1;
-        self.promised -= 1;
+        let tasks = &mut self.tenants.load_mut(tenant).tasks;
+        subtract(tasks, 1, &mut self.news.miscounts);
+        subtract(&mut self.promised, 1, &mut self.news.miscounts);
+    }
+
+    /// Takes bytes from a tenant's sum and from that of all.
+    pub(super) fn discount_bytes(&mut self, tenant: Place, bytes: u32) {
+        let own = &mut self.tenants.load_mut(tenant).bytes;
+        subtract(own, u64::from(bytes), &mut self.news.miscounts);
+        subtract(&mut self.bytes, u64::from(bytes), &mut self.news.miscounts);
+    }
+
+    /// Takes a reference to a tenant back.
+    pub(super) fn release_tenant(&mut self, tenant: Place) {
+        let was_loaded = self.tenants.release(tenant);
+        self.news.miscounts += u64::from(was_loaded);
     }
 
     /// What there is of all tenants.

@@ -394,3 +394,15 @@ fn so_many_may_wait_for_a_task_and_no_more() {
     assert_eq!(told.to, waiting(DEPENDENTS_MAX as u64));
     assert_eq!(told.kind, MessageKind::Ended { completed: false });
 }
+
+/// A sum that has less than is taken from it is zero, and says so: wrapped, it would lock the tenant out.
+#[test]
+fn a_sum_that_was_counted_wrongly_ends_at_zero() {
+    let mut state = partition(QueueSettings::default());
+    let number = enqueue(&mut state, 0);
+    let tenant = state.queues[1].tenant_place;
+    state.tenants.load_mut(tenant).tasks = 0;
+    assert_eq!(state.delete(number), Ok(()));
+    assert_eq!(state.load_of("t"), TaskLoad::default());
+    assert_eq!(state.news.miscounts, 1);
+}

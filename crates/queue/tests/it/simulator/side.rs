@@ -79,6 +79,7 @@ impl Side {
         let news = &self.state.news;
         assert_eq!(news.changes, self.model.changes, "changes by {command:?}");
         assert_eq!(news.lost, self.model.lost, "leases lost by {command:?}");
+        assert_eq!(news.miscounts, 0, "sums after {command:?}");
         let model = &self.model;
         assert_eq!(news.detached, model.detached, "files left by {command:?}");
         for id in idle {
