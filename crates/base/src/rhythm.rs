@@ -71,6 +71,22 @@ impl Rhythm {
         })
     }
 
+    /// Reads an expression that is new: of five fields, or six with seconds first, without a field for years and
+    /// without empty items in lists, of which [`Rhythm::new`] goes on reading what is stored.
+    ///
+    /// # Errors
+    /// Those of [`Rhythm::new`].
+    pub fn of_new(cron: &str, zone: &str) -> Result<Self, RhythmError> {
+        let rhythm = Self::new(cron, zone)?;
+        match misread(cron) {
+            None => Ok(rhythm),
+            Some(reason) => Err(RhythmError::Cron {
+                cron: cron.to_owned(),
+                reason,
+            }),
+        }
+    }
+
     /// The first tick after a time, both in Unix milliseconds, if there is one.
     pub fn after(&self, ms: u64) -> Option<u64> {
         // Ticks are whole seconds; the search would carry a fraction on.
@@ -163,6 +179,21 @@ impl Rhythm {
             _ => None,
         }
     }
+}
+
+/// What the parser takes in and is most likely a slip.
+fn misread(cron: &str) -> Option<String> {
+    let fields: Vec<&str> = cron.split_whitespace().collect();
+    if fields.len() > 6 {
+        let count = fields.len();
+        return Some(format!(
+            "it has {count} fields: there are five, or six with seconds first, and none for years"
+        ));
+    }
+    let empty = fields
+        .iter()
+        .find(|field| field.split(',').any(str::is_empty));
+    empty.map(|field| format!("`{field}` has an item that is empty"))
 }
 
 #[cfg(test)]

@@ -55,6 +55,20 @@ fn what_is_no_rhythm_is_refused() {
         let refused = Rhythm::new(cron, "").unwrap_err();
         assert!(matches!(refused, RhythmError::Cron { .. }), "{refused}");
     }
+    // Stored ones go on.
+    for cron in ["0 0 8 * * * 2027", "0,,30 * * * *", "0 8, * * *"] {
+        let refused = Rhythm::of_new(cron, "").unwrap_err();
+        assert!(matches!(refused, RhythmError::Cron { .. }), "{refused}");
+    }
+    assert!(Rhythm::new("0 0 8 * * * 2027", "").is_ok());
+    for cron in [
+        "0 8 * * *",
+        "0 0 8,20 * * MON-FRI",
+        "@daily",
+        "  0 8 * * * ",
+    ] {
+        assert!(Rhythm::of_new(cron, "").is_ok(), "{cron}");
+    }
     let refused = Rhythm::new("* * * * *", "Mars/Base").unwrap_err();
     let name = "Mars/Base".to_owned();
     assert_eq!(refused, RhythmError::TimeZone { name });

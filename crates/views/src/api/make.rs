@@ -130,7 +130,7 @@ pub fn check_schedule(mode: Mode, schedule: Option<&Schedule>) -> Result<(), Vie
         Some(_) if mode == Mode::Immediate => Err(invalid(
             "a view in mode immediate has none: it is always up to date".to_owned(),
         )),
-        Some(Schedule::Cron(cron)) => match Rhythm::new(cron, "") {
+        Some(Schedule::Cron(cron)) => match Rhythm::of_new(cron, "") {
             Ok(_) => Ok(()),
             Err(error) => Err(invalid(error.to_string())),
         },

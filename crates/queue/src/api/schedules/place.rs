@@ -69,7 +69,7 @@ impl Queues {
         schedule: &NewSchedule<'_>,
     ) -> Result<ScheduleView, QueueError> {
         check(schedule)?;
-        let rhythm = Rhythm::new(schedule.cron, schedule.time_zone)?;
+        let rhythm = Rhythm::of_new(schedule.cron, schedule.time_zone)?;
         let now_ms = self.inner.clock.now().as_millis_unsigned();
         if rhythm.after(now_ms).is_none() {
             return Err(QueueError::Invalid {
