@@ -21,7 +21,7 @@ const UNDELIVERED: [TaskState; 4] = [
 /// A callback. Times are Unix milliseconds, zero where they do not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackView {
-    /// Its own id.
+    /// Its own id, by which [`Queues::delete_task`] deletes it.
     pub id: TaskId,
     /// The task whose end it reports.
     pub task: TaskId,

@@ -12,7 +12,7 @@ use super::share::TaskShares;
 use crate::core::command::Command;
 use crate::core::entry::{Entry, TaskState, flag};
 use crate::core::slab::Place;
-use crate::core::state::TaskLoad;
+use crate::core::state::{State, TaskLoad};
 use crate::error::QueueError;
 use crate::model::TaskId;
 use crate::store::content;
@@ -172,10 +172,27 @@ impl Queues {
     /// [`QueueError::TaskNotFound`] and [`QueueError::WrongState`].
     pub async fn delete_task(&self, tenant: &str, id: TaskId) -> Result<(), QueueError> {
         let number = id.number();
-        let deleted = self.with_task(tenant, id, move |turn, _| {
-            turn.run(&Command::Delete { number })
+        let tenant = tenant.to_owned();
+        let partition = self.inner.partition_of(id.shard())?;
+        let deleted = self.inner.ask(partition, move |turn| {
+            operators_of(turn.state, &tenant, id)?;
+            Some(turn.run(&Command::Delete { number }))
         });
-        Ok(deleted.await??)
+        Ok(deleted.await?.ok_or_else(|| not_found(id))??)
+    }
+
+    /// The queue whose operators may delete a task: its own, or of a callback that of the task whose end it reports.
+    /// Empty where that queue has gone.
+    ///
+    /// # Errors
+    /// [`QueueError::TaskNotFound`].
+    pub async fn queue_to_delete_in(&self, tenant: &str, id: TaskId) -> Result<String, QueueError> {
+        let tenant = tenant.to_owned();
+        let partition = self.inner.partition_of(id.shard())?;
+        let asked = self.inner.ask(partition, move |turn| {
+            operators_of(turn.state, &tenant, id).map(str::to_owned)
+        });
+        asked.await?.ok_or_else(|| not_found(id))
     }
 
     /// Puts a dead or cancelled task back, with its attempts at zero.
@@ -313,6 +330,18 @@ pub(super) fn put_back(
         shares.check(turn.state, entry.queue, callback)?;
     }
     Ok(turn.run(&Command::Requeue { number, key })?)
+}
+
+/// See [`Queues::queue_to_delete_in`].
+fn operators_of<'s>(state: &'s State, tenant: &str, id: TaskId) -> Option<&'s str> {
+    let entry = state.entry(state.find(id)?);
+    let Some(about) = state.callback_about(entry.number) else {
+        let queue = state.queue_with(entry.queue)?;
+        return (*queue.tenant == *tenant).then_some(&*queue.name);
+    };
+    let is_own = state.tenant_of_shared(entry.record) == Some(tenant);
+    let queue = state.queue_with(about.queue);
+    is_own.then(|| queue.map_or("", |queue| &*queue.name))
 }
 
 fn not_found(id: TaskId) -> QueueError {

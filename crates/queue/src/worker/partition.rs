@@ -458,7 +458,7 @@ impl<L: Log + 'static> Partition<L> {
 /// Sums that decide on limits were wrong. It is an error of Egret's, and no reason to stop the partition.
 #[cold]
 fn note_miscounts(partition: usize, miscounts: u64) {
-    let reason = format_args!("{miscounts} sums had less than was taken from them");
+    let reason = format!("{miscounts} sums had less than was taken from them");
     let message = "the counts of a partition are wrong";
     condition::occur("queue_counts_wrong", &part_name(partition), reason, message);
 }

@@ -85,6 +85,29 @@ async fn callbacks_are_on_their_tenants_share_from_the_beginning() {
     home.stop().await;
 }
 
+/// Callbacks that cannot arrive take room until their tenant deletes them.
+#[tokio::test]
+async fn a_tenant_deletes_its_callbacks_and_no_others() {
+    let home = Home::new(ten_tasks_a_tenant()).await;
+    home.make("q", SettingsChange::default()).await;
+    for id in taken_in(&home, told(), 5).await {
+        home.queues.cancel(TENANT, id).await.unwrap();
+        home.queues.delete_task(TENANT, id).await.unwrap();
+    }
+    let page = home.queues.callbacks(TENANT, None, None, 10, "").await;
+    let callbacks = page.unwrap().callbacks;
+    assert_eq!(callbacks.len(), 5);
+    for callback in &callbacks {
+        let refused = home.queues.delete_task("other", callback.id).await;
+        assert_eq!(refused.unwrap_err().code(), "task_not_found");
+        let queue = home.queues.queue_to_delete_in(TENANT, callback.id).await;
+        assert_eq!(queue.unwrap(), "q");
+        home.queues.delete_task(TENANT, callback.id).await.unwrap();
+    }
+    assert_eq!(taken_in(&home, NewTask::default(), 11).await.len(), 10);
+    home.stop().await;
+}
+
 /// A chain over the share is refused as a whole, callbacks included.
 #[tokio::test]
 async fn a_chain_counts_its_callbacks() {

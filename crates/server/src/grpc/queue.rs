@@ -276,10 +276,11 @@ impl Queue for Door {
     ) -> Answer<v1::DeleteTaskResponse> {
         note_object(&request, &request.get_ref().id);
         let (caller, asked) = asked(request)?;
-        let tenant = caller.tenant();
-        self.require_task(&caller, &asked.id, rights::OPERATE)
-            .await?;
-        let deleted = async { self.queues.delete_task(tenant, id(&asked.id)?).await };
+        let deleted = async {
+            let task = id(&asked.id)?;
+            rights::require_deletion(&self.queues, &caller, task).await?;
+            self.queues.delete_task(caller.tenant(), task).await
+        };
         answer(deleted.await.map(|()| v1::DeleteTaskResponse {}))
     }
 

@@ -61,6 +61,28 @@ pub(crate) async fn require_task(
     }
 }
 
+/// Insists that a caller may delete a task, or a callback by its id: that takes operating the queue of the task whose
+/// end it reports.
+///
+/// # Errors
+/// As those of [`require_task`].
+pub(crate) async fn require_deletion(
+    queues: &Queues,
+    caller: &Caller,
+    id: TaskId,
+) -> Result<(), QueueError> {
+    let reach = reach(caller, OPERATE);
+    if reach == Reach::All {
+        return Ok(());
+    }
+    let queue = queues.queue_to_delete_in(caller.tenant(), id).await?;
+    if reach.covers(&queue) {
+        Ok(())
+    } else {
+        Err(QueueError::TaskNotFound { id: id.to_string() })
+    }
+}
+
 /// How much of a task of `queue` a caller is shown that has changed it: to operate a queue is not to read
 /// payloads and results.
 fn detail(caller: &Caller, queue: &str) -> Detail {

@@ -209,7 +209,7 @@ pub(super) async fn requeue_task(
 
 /// Delete a task
 ///
-/// One that no worker holds.
+/// One that no worker holds; or a callback by its id, unless it is being sent.
 #[utoipa::path(delete, path = "/v1/tasks/{id}", operation_id = "deleteTask", tag = "queue",
     extensions(("x-egret-parts" = json!(true))), security(("token" = ["queue:operate"]), ("token" = ["queue:write"])),
     params(("id" = String, Path, description = "Its id.")),
@@ -226,7 +226,7 @@ pub(super) async fn delete_task(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let id = queue::id(&id)?;
-    rights::require_task(&queues, &caller, id, rights::OPERATE).await?;
+    rights::require_deletion(&queues, &caller, id).await?;
     queues.delete_task(caller.tenant(), id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
