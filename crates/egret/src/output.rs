@@ -19,6 +19,10 @@ const BOLD: Style = Style::new().bold();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
 
+/// What is said below a list of things in databases that may lack some.
+pub(crate) const INCOMPLETE: &str =
+    "\nthere may be others: no session can be opened in some databases, see `egret check`";
+
 /// Where and how a command prints.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {

@@ -18,7 +18,7 @@ pub use api::callbacks::{CallbackPage, CallbackView};
 pub use api::chain::{ChainRefusal, ChainTask};
 pub use api::claim::OwnedTask;
 pub use api::in_flight::{InFlightKind, InFlightPermit, StreamInFlight, TenantInFlight};
-pub use api::outbox::{Outbox, OutboxSteps, OutboxView};
+pub use api::outbox::{Outbox, OutboxSteps, OutboxView, OutboxViews};
 pub use api::produce::{BATCH_MAX, Enqueues, Format, NewTask, PRIORITY_DEFAULT, check_batch};
 pub use api::queues::{QueueView, SettingsChange};
 pub use api::schedules::{Missed, NewSchedule, ScheduleView};

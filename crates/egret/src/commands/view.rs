@@ -27,10 +27,6 @@ struct Views {
     incomplete: bool,
 }
 
-/// What is said below a list of views that may lack some.
-const INCOMPLETE: &str =
-    "\nthere may be others: no session can be opened in some databases, see `egret check`";
-
 pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result<(), Failure> {
     use cli::View as Command;
     match command {
@@ -40,7 +36,7 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
             output.answer(&answer, |list: Views| {
                 let mut text = report::table(&list.items);
                 if list.incomplete {
-                    text.push_str(INCOMPLETE);
+                    text.push_str(output::INCOMPLETE);
                 }
                 text
             })

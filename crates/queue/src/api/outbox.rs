@@ -73,6 +73,15 @@ pub struct OutboxView {
     pub held: BTreeMap<String, String>,
 }
 
+/// The outboxes of a server, in order of the databases' names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutboxViews {
+    /// The outboxes.
+    pub outboxes: Vec<OutboxView>,
+    /// Whether there are no others, in databases in which no session can be opened.
+    pub are_all: bool,
+}
+
 impl Outbox {
     /// The outboxes in these databases, whose rows become tasks of `queues`.
     pub fn new(queues: Queues, databases: Databases, registry: &mut Registry) -> Self {
@@ -193,10 +202,22 @@ impl Outbox {
     ///
     /// # Errors
     /// The server's.
-    pub async fn list(&self) -> Result<Vec<OutboxView>, QueueError> {
-        let mut views = Vec::new();
-        for database in self.inner.databases.names().await? {
-            views.extend(self.show(&database).await?);
+    pub async fn list(&self) -> Result<OutboxViews, QueueError> {
+        let databases = &self.inner.databases;
+        let mut views = OutboxViews {
+            are_all: databases.closed().await?.is_empty(),
+            outboxes: Vec::new(),
+        };
+        for database in databases.names().await? {
+            match self.show(&database).await {
+                Ok(view) => views.outboxes.extend(view),
+                Err(QueueError::Postgres(error))
+                    if matches!(*error, PostgresError::NoSession { .. }) =>
+                {
+                    views.are_all = false;
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(views)
     }

@@ -62,6 +62,9 @@ impl From<OutboxView> for OutboxStatus {
 struct OutboxList {
     /// The outboxes.
     items: Vec<OutboxStatus>,
+    /// Whether there may be others, in databases in which no session can be opened.
+    #[schema(example = false)]
+    incomplete: bool,
 }
 
 /// List the outboxes
@@ -72,8 +75,11 @@ struct OutboxList {
     responses((status = 200, description = "The outboxes.", body = OutboxList)))]
 async fn list_outboxes(State(outbox): State<Outbox>) -> Result<Json<OutboxList>, Problem> {
     let views = outbox.list().await?;
-    let items = views.into_iter().map(OutboxStatus::from).collect();
-    Ok(Json(OutboxList { items }))
+    let outboxes = views.outboxes.into_iter();
+    Ok(Json(OutboxList {
+        items: outboxes.map(OutboxStatus::from).collect(),
+        incomplete: !views.are_all,
+    }))
 }
 
 /// Where to install an outbox, and who may use it.

@@ -19,6 +19,14 @@ struct Status {
     held: std::collections::BTreeMap<String, String>,
 }
 
+/// The outboxes of databases.
+#[derive(Debug, Deserialize)]
+struct Outboxes {
+    items: Vec<Status>,
+    #[serde(default)]
+    incomplete: bool,
+}
+
 #[derive(Debug, Deserialize)]
 struct Rows {
     database: String,
@@ -99,7 +107,7 @@ async fn meant(named: Option<String>, api: &Api) -> Result<String, Failure> {
     }
 }
 
-fn table(list: Items<Status>) -> String {
+fn table(list: Outboxes) -> String {
     let rows = list.items.into_iter().map(|one| {
         let held: Vec<String> = one.held.into_keys().collect();
         let reader = match held.as_slice() {
@@ -114,8 +122,12 @@ fn table(list: Items<Status>) -> String {
             reader,
         ]
     });
-    listing(
+    let mut text = listing(
         &["database", "waiting", "oldest", "rejected", "reader"],
         rows,
-    )
+    );
+    if list.incomplete {
+        text.push_str(output::INCOMPLETE);
+    }
+    text
 }

@@ -161,7 +161,7 @@ async fn one_egret_reads_and_another_takes_over() {
     let other = rig::outbox(&other_queues, rig.database.connection(), Arc::new(Quiet));
     other.start().await.unwrap();
     loop {
-        let views = other.list().await.unwrap();
+        let views = other.list().await.unwrap().outboxes;
         if views[0].reader.contains("another egret reads this outbox") {
             break;
         }

@@ -141,7 +141,7 @@ impl Rig {
     }
 
     pub async fn view(&self) -> OutboxView {
-        let mut views = self.outbox.list().await.unwrap();
+        let mut views = self.outbox.list().await.unwrap().outboxes;
         assert_eq!(views.len(), 1, "{views:?}");
         views.remove(0)
     }

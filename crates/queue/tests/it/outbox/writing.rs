@@ -282,7 +282,7 @@ async fn it_is_removed_without_a_trace_but_not_with_rows() {
                      + (SELECT count(*) FROM pg_proc WHERE pronamespace = 'egret'::regnamespace AND proname <> 'guard_schema')
                      + (SELECT count(*) FROM egret.migration)";
     assert_eq!(count(&rig.client, left).await, 0);
-    assert_eq!(rig.outbox.list().await.unwrap(), []);
+    assert_eq!(rig.outbox.list().await.unwrap().outboxes, []);
     let error = rig.outbox.remove(None, false).await.unwrap_err();
     assert!(
         error.to_string().contains("no database has an outbox"),
