@@ -111,7 +111,7 @@ pub fn grpc_status(error: &dyn Coded) -> tonic::Status {
 }
 
 /// A detail without its middle where it is too long: what failed stands at its beginning, and what to do at its end.
-fn bounded(mut detail: String) -> String {
+pub(crate) fn bounded(mut detail: String) -> String {
     if detail.len() > DETAIL_BYTES_MAX {
         let from = detail.floor_char_boundary(DETAIL_BYTES_MAX / 4 * 3);
         let to = detail.ceil_char_boundary(detail.len() - DETAIL_BYTES_MAX / 4);

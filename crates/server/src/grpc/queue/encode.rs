@@ -7,6 +7,8 @@ use egret_queue::model::{AttemptEnd, Lease, TaskId};
 use egret_queue::{Assigned, Enqueued, QueueError};
 use prost::encoding::{encode_varint, encoded_len_varint};
 
+use crate::problem::bounded;
+
 fn key(out: &mut BytesMut, field: u64, wire_type: u64) {
     encode_varint(field << 3 | wire_type, out);
 }
@@ -46,7 +48,7 @@ fn message(out: &mut BytesMut, field: u64, write: impl FnOnce(&mut BytesMut)) {
 fn error(out: &mut BytesMut, field: u64, error: &QueueError) {
     message(out, field, |out| {
         bytes(out, 1, error.code().as_bytes());
-        bytes(out, 2, error.to_string().as_bytes());
+        bytes(out, 2, bounded(error.to_string()).as_bytes());
         number(out, 3, u64::from(error.retryable()));
     });
 }
