@@ -173,11 +173,6 @@ impl Inner {
                 reason: format!("branches.total_cpu_weight is {weight}: use 1 to 10000"),
             });
         }
-        if self.config.total_processes_max == 0 {
-            return Err(BranchesError::Isolation {
-                reason: "branches.total_processes_max is 0: use 1 or more".to_owned(),
-            });
-        }
         let groups = ControlGroups::open(policy, self.group_limits(), &self.data_dir);
         let description = groups.describe();
         if policy == GroupPolicy::Full && !groups.is_complete() {
