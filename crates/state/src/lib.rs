@@ -194,6 +194,28 @@ pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBu
     set_aside(path, now).map(Some)
 }
 
+/// Moves what is no file aside where SQLite keeps a file of its own beside `state.db`, which it could not open then.
+/// Returns where it was moved to: what the file had held is not in `state.db`.
+///
+/// # Errors
+/// [`StateError::File`] when it cannot be moved.
+pub fn set_aside_no_logs(path: &Path, now: Timestamp) -> Result<Vec<PathBuf>, StateError> {
+    let mut moved = Vec::new();
+    for suffix in &SUFFIXES[1..] {
+        let found = with_suffix(path, suffix);
+        if !found.exists() || found.is_file() {
+            continue;
+        }
+        let aside = with_suffix(&found, &format!(".corrupt-{}", now.as_micros()));
+        fs::rename(&found, &aside).map_err(|source| StateError::File {
+            path: found.clone(),
+            source,
+        })?;
+        moved.push(aside);
+    }
+    Ok(moved)
+}
+
 /// Moves a `state.db` aside that has not what an earlier start has left in it (see [`missing_tables`]), and returns where
 /// it was moved to.
 ///

@@ -414,7 +414,8 @@ impl Scratch {
         let copy = self.file(name);
         for suffix in ["", LOG, "-journal"] {
             let from = with_suffix(path, suffix);
-            if from.exists() {
+            // A start moves aside what is no file.
+            if from.is_file() {
                 fs::copy(&from, with_suffix(&copy, suffix)).map_err(failed(&from))?;
             }
         }

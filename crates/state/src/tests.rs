@@ -127,6 +127,30 @@ fn tables_that_are_missing_are_named_and_made_anew() {
 }
 
 #[test]
+fn a_log_that_is_no_file_is_set_aside_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let now = Timestamp::from_micros(5);
+    let database = Database::open(&path, "things", &[FIRST]).unwrap();
+    let insert = "INSERT INTO thing VALUES (1)";
+    database.lock().execute(insert, []).unwrap();
+    assert_eq!(
+        set_aside_no_logs(&path, now).unwrap(),
+        [""; 0].map(PathBuf::from)
+    );
+    seal(&path).unwrap();
+    drop(database);
+    fs::create_dir(with_suffix(&path, LOG)).unwrap();
+    assert_eq!(repair::examine(&path).unwrap(), None);
+    let aside = directory.path().join("state.db-wal.corrupt-5");
+    assert_eq!(set_aside_no_logs(&path, now).unwrap(), [aside.clone()]);
+    assert!(aside.is_dir());
+    assert_eq!(set_aside_if_corrupt(&path, now).unwrap(), None);
+    let database = Database::open(&path, "things", &[FIRST]).unwrap();
+    assert_eq!(count_things(&database), 1);
+}
+
+#[test]
 fn what_is_no_file_is_set_aside() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");

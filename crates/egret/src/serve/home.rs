@@ -25,12 +25,19 @@ const ENGINE_PARTS: [(&str, &str); 2] =
 const POSTGRES_PART: &str = "postgres";
 const STATE_PART: &str = "state.db";
 const STATE_LOST: &str = "what state.db held is lost: branches are found again by their manifests, tokens are not, and a new admin token is made";
+const STATE_INCOMPLETE: &str = "a part of what state.db held is lost";
+
+/// Tables of `state.db` that can be empty while the others are not: sizes of pools, and passwords of roles of branches.
+/// Without rows of branches or templates their files would be rebuilt from manifests, which a start does with a whole
+/// new `state.db` only.
+const SIDE_TABLES: [&str; 2] = ["pool", "role_password"];
 
 /// The data directory of one Egret, locked for as long as this value is kept.
 pub struct Home {
     data_dir: PathBuf,
     run_dir: PathBuf,
     state_lost: Condition,
+    state_incomplete: Condition,
     _lock: File,
 }
 
@@ -58,6 +65,7 @@ impl Home {
             data_dir,
             run_dir,
             state_lost: Condition::new("state_lost", STATE_PART),
+            state_incomplete: Condition::new("state_incomplete", STATE_PART),
             _lock: lock,
         })
     }
@@ -224,19 +232,26 @@ impl Home {
     }
 
     /// Moves a `state.db` aside that is unreadable, or lacks tables that it had at an earlier start; its parts are
-    /// rebuilt. While one that was set aside is there, at this start or at an earlier one, what it held is lost, and
+    /// rebuilt. Tables without which the others stay true are made anew instead, empty, and that is said. While one that was set aside is there, at this start or at an earlier one, what it held is lost, and
     /// that is said.
     ///
     /// # Errors
     /// When it cannot be examined or moved.
     pub fn mend_state(&self, now: Timestamp) -> anyhow::Result<()> {
         let path = self.state_db();
+        let logs = egret_state::set_aside_no_logs(&path, now)?;
+        if let [log, ..] = logs.as_slice() {
+            let log = log.display();
+            let reason = format!(
+                "what was no file stood in the place of a log of state.db and is now {log}: the latest changes may be lost, also revoked tokens may be back"
+            );
+            self.state_incomplete.fail(reason, STATE_INCOMPLETE);
+        }
         let aside = egret_state::set_aside_if_corrupt(&path, now)?;
         if aside.is_none() && self.had_state() && path.exists() {
             let missing = egret_state::missing_tables(&path, &Self::state_tables())?;
             if !missing.is_empty() {
-                tracing::warn!(?missing, "state.db lacks tables that it had");
-                egret_state::set_aside(&path, now)?;
+                self.mend_tables(&missing, now)?;
             }
         }
         let aside = egret_state::repair::files_set_aside(&self.state_db())?;
@@ -248,6 +263,20 @@ impl Home {
                 names.join(", ")
             );
             self.state_lost.fail(reason, STATE_LOST);
+        }
+        Ok(())
+    }
+
+    fn mend_tables(&self, missing: &[String], now: Timestamp) -> anyhow::Result<()> {
+        let path = self.state_db();
+        let is_side = |name: &String| SIDE_TABLES.contains(&name.as_str());
+        if missing.iter().all(is_side) {
+            egret_state::make_missing_tables(&path, &Self::state_tables())?;
+            let reason = format!("what was in {} is lost", missing.join(", "));
+            self.state_incomplete.fail(reason, STATE_INCOMPLETE);
+        } else {
+            tracing::warn!(?missing, "state.db lacks tables that it had");
+            egret_state::set_aside(&path, now)?;
         }
         Ok(())
     }

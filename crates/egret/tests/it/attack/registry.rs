@@ -289,6 +289,34 @@ async fn a_table_that_is_missing_is_made_anew_by_a_repair() {
 }
 
 #[tokio::test]
+async fn a_lost_side_table_or_log_costs_no_token() {
+    let place = place("state-side");
+    let tokens = stopped_with_tokens(&place).await;
+    let state = place.data_dir().join("state.db");
+    let database = egret_state::Database::relaxed(&state).unwrap();
+    let drop_both = "DROP TABLE pool; DROP TABLE role_password";
+    database.lock().execute_batch(drop_both).unwrap();
+    database.checkpoint().unwrap();
+    drop(database);
+    for lost in ["pool, role_password", "state.db-wal.corrupt-"] {
+        let server = place.start(&["serve"]);
+        assert_eq!(accepted(&place, &tokens), TOKENS);
+        assert_eq!(branches(&place), "pr-42");
+        let status = place.json(&["status"]);
+        let found = status["conditions"].as_array().unwrap();
+        let found = found
+            .iter()
+            .find(|condition| condition["name"] == "state_incomplete");
+        let reason = found.expect("it is said")["reason"].to_string();
+        assert!(reason.contains(lost), "{reason}");
+        server.stop(Signal::TERM);
+        // For the second start.
+        remove_logs(&state);
+        std::fs::create_dir(state.with_file_name("state.db-wal")).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_list_of_parts_that_cannot_be_read_fails_alone() {
     let place = place("state-list");
     let tokens = stopped_with_tokens(&place).await;
