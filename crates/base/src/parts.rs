@@ -56,7 +56,16 @@ pub fn count(directory: &Path, name: &str, asked: u32) -> Result<usize, PartsErr
             source,
         }
     };
-    let Some(known) = stored_count(directory, name).map_err(io("reading"))? else {
+    let stored = stored_count(directory, name).map_err(io("reading"))?;
+    let right = right_count(directory, name, stored).map_err(io("reading"))?;
+    let Some(known) = stored else {
+        if right > 0 {
+            let reason = format!(
+                "it is missing, but the data is in {right} parts: `egret repair` writes the right number"
+            );
+            let missing = std::io::Error::new(ErrorKind::NotFound, reason);
+            return Err(io("reading")(missing));
+        }
         let count = match asked {
             0 => suitable(),
             asked => asked as usize,
@@ -64,7 +73,6 @@ pub fn count(directory: &Path, name: &str, asked: u32) -> Result<usize, PartsErr
         write_count(directory, name, count).map_err(io("writing"))?;
         return Ok(count);
     };
-    let right = right_count(directory, name, Some(known)).map_err(io("reading"))?;
     if right != known {
         let reason = format!(
             "it says {known}, but the data is in {right} parts: `egret repair` writes the right number"
@@ -192,6 +200,11 @@ mod tests {
         assert_eq!(said(directory, 0), fewer.replace("says 1", "says 4"));
         write_count(directory, "shards", 2).expect("it is written");
         assert_eq!(said(directory, 0), "2");
+        std::fs::remove_file(directory.join("shards")).expect("it is removed");
+        let missing = "reading DIRECTORY/shards: it is missing, but the data is in 2 parts: `egret repair` writes the right number";
+        assert_eq!(said(directory, 0), missing);
+        assert_eq!(said(directory, 4), missing);
+        assert!(!directory.join("shards").exists());
     }
 
     #[test]

@@ -234,3 +234,26 @@ fn a_part_in_the_place_of_another_and_a_log_without_its_mark_are_named() {
         "{problem}"
     );
 }
+
+/// The other part's tasks stay under the name that the repair gives its directory.
+#[test]
+fn a_misplaced_part_is_set_aside_whole_and_begun_empty() {
+    let place = tempfile::tempdir().expect("a directory");
+    write(place.path());
+    claim_place(&place.path().join("001"), "queue/000").expect("it says nothing yet");
+    let examined = part(place.path()).examine().expect("it is examined");
+    let finding = part(place.path()).repair("now").expect("it is mended");
+    assert_eq!(finding, examined);
+    let finding = finding.expect("it is another part");
+    assert_eq!(finding.action, "begin it empty");
+    let known = KnownParts::read(place.path()).expect("the directory can be read");
+    assert_eq!(known.number("001"), None);
+    assert_eq!(part(place.path()).examine().expect("it is examined"), None);
+    assert!(!place.path().join("001").exists());
+    fs::rename(
+        place.path().join("001.damaged-now"),
+        place.path().join("001"),
+    )
+    .expect("it is kept");
+    assert_eq!(open(place.path()).next(), Seq(RECORDS + 1));
+}
