@@ -232,8 +232,8 @@ impl Home {
     }
 
     /// Moves a `state.db` aside that is unreadable, or lacks tables that it had at an earlier start; its parts are
-    /// rebuilt. Tables without which the others stay true are made anew instead, empty, and that is said. While one that was set aside is there, at this start or at an earlier one, what it held is lost, and
-    /// that is said.
+    /// rebuilt. Of tables without which the others stay true, only those are made anew, empty. While one that was set
+    /// aside is there, at this start or at an earlier one, what it held is lost. Both are said.
     ///
     /// # Errors
     /// When it cannot be examined or moved.

@@ -427,6 +427,8 @@ fn a_database_without_connections_is_not_taken_for_an_empty_one() {
         "{answer}"
     );
     assert_eq!(place.json(&["view", "list"])["incomplete"], true);
+    let outboxes = place.json(&["queue", "outbox", "status"]);
+    assert_eq!(outboxes["incomplete"], true);
     let refused = place.run(&["uninstall", "--database", "shop", "--force"]);
     assert!(!refused.status.success(), "{}", text(&refused.stdout));
     let told = text(&refused.stderr);
