@@ -48,7 +48,10 @@ impl Verification {
             .verify_server_cert(shown, intermediates, name, ocsp, now);
         match verified {
             Err(Error::InvalidCertificate(CertificateError::Other(_)))
-                if self.pinned.iter().any(|pinned| *pinned == *shown) =>
+                if self
+                    .pinned
+                    .iter()
+                    .any(|pinned| pinned.as_ref() == shown.as_ref()) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
                 Ok(ServerCertVerified::assertion())
