@@ -120,6 +120,11 @@ impl<K: Eq + Hash + Clone> TenantSlots<K> {
         }
     }
 
+    /// How many one tenant may have, one at least.
+    pub fn share(&self) -> usize {
+        usize::try_from(self.shared.share.one.max).unwrap_or(usize::MAX)
+    }
+
     /// A slot that is free at once.
     ///
     /// # Errors

@@ -143,7 +143,10 @@ fn a_log_that_is_no_file_is_set_aside_alone() {
     fs::create_dir(with_suffix(&path, LOG)).unwrap();
     assert_eq!(repair::examine(&path).unwrap(), None);
     let aside = directory.path().join("state.db-wal.corrupt-5");
-    assert_eq!(set_aside_no_logs(&path, now).unwrap(), std::slice::from_ref(&aside));
+    assert_eq!(
+        set_aside_no_logs(&path, now).unwrap(),
+        std::slice::from_ref(&aside)
+    );
     assert!(aside.is_dir());
     assert_eq!(set_aside_if_corrupt(&path, now).unwrap(), None);
     let database = Database::open(&path, "things", &[FIRST]).unwrap();

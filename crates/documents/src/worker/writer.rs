@@ -154,21 +154,27 @@ impl Writer {
         answered(answer).await
     }
 
-    /// Has several writes done, each for itself: in this order where they conflict.
+    /// Has several writes done, each for itself: in this order where they conflict. Of more than one tenant may have waiting,
+    /// the rest follows when the first ones are done.
     pub async fn write_each(
         &self,
         asked: Vec<(Asked, Manner)>,
     ) -> Vec<Result<Written, DocumentsError>> {
-        let count = asked.len();
-        let each = asked.into_iter().map(|(one, manner)| (vec![one], manner));
-        let answers = match self.push(each.collect()) {
-            Ok(answers) => answers,
-            Err(error) => return vec![Err(error); count],
-        };
-        let mut each = Vec::with_capacity(count);
-        for answer in answers {
-            let told = answered(answer).await.map_err(|refusal| refusal.error);
-            each.push(told.map(|written| written[0]));
+        let mut each = Vec::with_capacity(asked.len());
+        let mut asked = asked.into_iter();
+        while asked.len() > 0 {
+            let portion = asked.by_ref().take(self.places.share());
+            let portion: Vec<_> = portion.map(|(one, manner)| (vec![one], manner)).collect();
+            let count = portion.len();
+            match self.push(portion) {
+                Ok(answers) => {
+                    for answer in answers {
+                        let told = answered(answer).await.map_err(|refusal| refusal.error);
+                        each.push(told.map(|written| written[0]));
+                    }
+                }
+                Err(error) => each.extend(std::iter::repeat_n(Err(error), count)),
+            }
         }
         each
     }
