@@ -34,6 +34,7 @@ use crate::store::volume::Mounted;
 use faults::Faults;
 use pool::Pool;
 use resident::Resident;
+use tenant_disk::TenantTurns;
 
 mod bounded;
 pub mod change;
@@ -137,8 +138,8 @@ pub(crate) struct Inner {
     tenant_disks: Mutex<TenantDisks>,
     /// What had been written to the volume when tenants were looked at last; `u64::MAX` before that.
     tenants_looked_at: AtomicU64,
-    /// Held while a tenant is measured, by tenant.
-    measuring: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// What is measured and deleted for one tenant at a time, by tenant.
+    tenant_turns: Mutex<HashMap<String, Arc<TenantTurns>>>,
     /// Held while tenants that may have grown are measured.
     watching_tenants: Arc<tokio::sync::Mutex<()>>,
     pub(crate) pool: Pool,
@@ -302,7 +303,7 @@ impl Branches {
                 key_lost: Condition::new("branches_key_lost", "branch.key"),
                 tenant_disks: Mutex::default(),
                 tenants_looked_at: AtomicU64::new(u64::MAX),
-                measuring: Mutex::default(),
+                tenant_turns: Mutex::default(),
                 watching_tenants: Arc::default(),
                 pool: Pool::default(),
                 tasks: Mutex::default(),

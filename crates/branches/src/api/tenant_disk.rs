@@ -3,10 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use egret_base::settings::Size;
 use egret_base::{Limit, Timestamp};
 use futures_util::{StreamExt, stream};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::JoinHandle;
 
 use super::{Inner, lock};
 use crate::core::plan::Why;
@@ -19,6 +22,34 @@ use crate::store::volume::tenant::{TenantCopy, measure};
 
 /// The name of the limit.
 const LIMIT: &str = "branches.tenant_disk_max";
+
+/// How long a request that lacks room waits until what its tenant has destroyed is deleted.
+const PURGE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What is done for one tenant by one task at a time.
+#[derive(Default)]
+pub(super) struct TenantTurns {
+    /// Held while it is measured: the others are not held up by its size and its requests.
+    measuring: Mutex<()>,
+    /// Held while what it has destroyed is deleted.
+    purging: Arc<Mutex<()>>,
+}
+
+/// What the files of destroyed branches count for when a tenant is over its limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tombstones {
+    /// They are about to be deleted: nothing living is stopped for them.
+    Pass,
+    /// They could not be deleted: they are the tenant's as anything else.
+    Count,
+}
+
+/// What a tenant took a moment ago, in bytes.
+struct Taken {
+    bytes: u64,
+    /// How many of them destroyed branches have that are not deleted yet.
+    of_tombstones: u64,
+}
 
 /// What a tenant's branches took when it was measured.
 struct DiskReading {
@@ -61,8 +92,10 @@ impl Inner {
             let due = tenants.iter().filter(|tenant| disks.is_due(tenant, limit));
             due.cloned().collect()
         };
-        lock(&self.measuring)
-            .retain(|tenant, turn| tenants.contains(tenant) || Arc::strong_count(turn) > 1);
+        lock(&self.tenant_turns).retain(|tenant, turns| {
+            let is_held = Arc::strong_count(turns) > 1 || Arc::strong_count(&turns.purging) > 1;
+            tenants.contains(tenant) || is_held
+        });
         self.faults
             .tenants
             .retain(|subject| tenants.iter().any(|tenant| subject == subject_of(tenant)));
@@ -80,7 +113,7 @@ impl Inner {
     async fn measure_tenants(self: &Arc<Self>, tenants: Vec<String>) {
         stream::iter(tenants)
             .for_each_concurrent(self.start_concurrency(), async |tenant| {
-                if let Err(error) = self.measure_tenant(&tenant, 0).await
+                if let Err(error) = self.measure_watched(&tenant).await
                     && !self.stopping.load(Ordering::Acquire)
                 {
                     tracing::debug!(tenant, %error, "the branches of a tenant were not measured");
@@ -100,60 +133,111 @@ impl Inner {
         Ok(tenants)
     }
 
-    /// Held while one tenant is measured: the others are not held up by its size and its requests.
-    fn measuring_of(&self, tenant: &str) -> Arc<tokio::sync::Mutex<()>> {
-        lock(&self.measuring)
+    fn turns_of(&self, tenant: &str) -> Arc<TenantTurns> {
+        lock(&self.tenant_turns)
             .entry(tenant.to_owned())
             .or_default()
             .clone()
     }
 
-    /// Measures what the branches of a tenant take. Where that, with `more`, is too much, what the tenant has destroyed is
-    /// deleted now and not when there is time; then the branch that grows is suspended if the tenant is over its limit all
-    /// the same. Returns the bytes.
+    /// Measures a tenant, unless that is being done: other tenants do not wait for it. Where there is no
+    /// room otherwise, what it has destroyed is deleted behind.
+    async fn measure_watched(self: &Arc<Self>, tenant: &str) -> Result<(), BranchesError> {
+        let turns = self.turns_of(tenant);
+        let taken = {
+            let Ok(_measuring) = turns.measuring.try_lock() else {
+                return Ok(());
+            };
+            self.measure_tenant(tenant, Tombstones::Pass).await?
+        };
+        if taken.of_tombstones > 0
+            && taken.bytes > self.tenant_disk_max()?
+            && let Ok(turn) = turns.purging.clone().try_lock_owned()
+        {
+            self.purge_tenant(tenant, turn);
+        }
+        Ok(())
+    }
+
+    /// Deletes what a tenant has destroyed now and not when there is time, and measures it again. It may
+    /// take long; so neither other tenants nor measurements of this one wait for it.
+    fn purge_tenant(
+        self: &Arc<Self>,
+        tenant: &str,
+        turn: OwnedMutexGuard<()>,
+    ) -> JoinHandle<Result<u64, BranchesError>> {
+        let (inner, tenant) = (self.clone(), tenant.to_owned());
+        tokio::spawn(async move {
+            let _turn = turn;
+            inner
+                .purge_tombstones(|branch| branch.tenant == tenant)
+                .await;
+            let turns = inner.turns_of(&tenant);
+            let _measuring = turns.measuring.lock().await;
+            let taken = inner.measure_tenant(&tenant, Tombstones::Count).await?;
+            Ok(taken.bytes)
+        })
+    }
+
+    /// Waits until what a tenant has destroyed is deleted. Returns the bytes that it takes then; `None`
+    /// when that takes too long.
+    async fn await_purge(self: &Arc<Self>, tenant: &str) -> Result<Option<u64>, BranchesError> {
+        let purging = self.turns_of(tenant).purging.clone();
+        let purged = async {
+            let turn = purging.lock_owned().await;
+            self.purge_tenant(tenant, turn).await
+        };
+        match tokio::time::timeout(PURGE_TIMEOUT, purged).await {
+            Ok(Ok(measured)) => measured.map(Some),
+            Ok(Err(_)) => Err(BranchesError::Stopping),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Measures what the branches of a tenant take, and suspends the branch that grows where that is too
+    /// much. The caller holds the tenant's turn.
     async fn measure_tenant(
         self: &Arc<Self>,
         tenant: &str,
-        more: u64,
-    ) -> Result<u64, BranchesError> {
-        let turn = self.measuring_of(tenant);
-        let _measuring = turn.lock().await;
+        tombstones: Tombstones,
+    ) -> Result<Taken, BranchesError> {
         let limit = self.tenant_disk_max()?;
+        let DiskReading { at, mut disk } = self.measure_copies(tenant).await?;
         let registry = &self.started()?.registry;
         let is_living = |id: &BranchId| {
             let branch = registry.branch(*id);
             branch.is_some_and(|branch| branch.state != BranchState::Destroying)
         };
-        let mut measured = self.measure_copies(tenant).await?;
-        if measured.disk.bytes.saturating_add(more) > limit
-            && !measured.disk.branches.keys().all(is_living)
-        {
-            self.purge_tombstones(|branch| branch.tenant == tenant)
-                .await;
-            measured = self.measure_copies(tenant).await?;
-        }
-        let DiskReading { at, mut disk } = measured;
         // Nobody can stop a tombstone; it takes its bytes until it is deleted.
-        disk.branches.retain(|id, _| is_living(id));
+        let (living, destroyed): (HashMap<BranchId, u64>, HashMap<BranchId, u64>) =
+            disk.branches.drain().partition(|(id, _)| is_living(id));
+        disk.branches = living;
         disk.uncounted.retain(|id, _| is_living(id));
         for (id, reason) in &disk.uncounted {
             self.stop_for_tenant(*id, format!("not all of it is counted: {reason}"));
         }
         let growing = lock(&self.tenant_disks).record(tenant, at, disk, limit);
-        let bytes = lock(&self.tenant_disks).bytes_of(tenant);
+        let measured = Taken {
+            bytes: lock(&self.tenant_disks).bytes_of(tenant),
+            of_tombstones: destroyed.into_values().sum(),
+        };
+        let counted = match tombstones {
+            Tombstones::Pass => measured.bytes.saturating_sub(measured.of_tombstones),
+            Tombstones::Count => measured.bytes,
+        };
         let (faults, subject) = (&self.faults.tenants, subject_of(tenant));
-        let taken = taken(bytes, limit);
-        if bytes < limit {
+        let said = taken(measured.bytes, limit);
+        if measured.bytes < limit {
             faults.recover(&subject, "the branches of a tenant have room again");
-        } else {
+        } else if counted >= limit {
             let message =
                 "branches of a tenant take all that they may: those that grow are suspended";
-            faults.fail(&subject, &taken, message);
+            faults.fail(&subject, &said, message);
         }
-        if let Some(id) = growing {
-            self.stop_for_tenant(id, format!("suspended while it grew: {taken}"));
+        if let Some(id) = growing.filter(|_| counted > limit) {
+            self.stop_for_tenant(id, format!("suspended while it grew: {said}"));
         }
-        Ok(bytes)
+        Ok(measured)
     }
 
     async fn measure_copies(&self, tenant: &str) -> Result<DiskReading, BranchesError> {
@@ -212,7 +296,15 @@ impl Inner {
         more: u64,
     ) -> Result<(), BranchesError> {
         let (more, limit) = (more.max(1), Limit::new(LIMIT, self.tenant_disk_max()?));
-        let bytes = self.measure_tenant(tenant, more).await?;
+        let turns = self.turns_of(tenant);
+        let taken = {
+            let _measuring = turns.measuring.lock().await;
+            self.measure_tenant(tenant, Tombstones::Pass).await?
+        };
+        let mut bytes = taken.bytes;
+        if taken.of_tombstones > 0 && limit.check(bytes.saturating_add(more)).is_err() {
+            bytes = self.await_purge(tenant).await?.unwrap_or(bytes);
+        }
         Ok(limit.check(bytes.saturating_add(more))?)
     }
 

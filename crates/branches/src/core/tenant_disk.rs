@@ -73,8 +73,8 @@ impl TenantDisks {
         self.written - measured.at >= room.max(STEP_BYTES)
     }
 
-    /// Notes what was measured; a branch of which not all is counted takes no less than before. Returns the branch to be stopped: where the tenant is over the limit,
-    /// the one that has grown most.
+    /// Notes what was measured; a branch of which not all is counted takes no less than before. Returns
+    /// the branch to be stopped: where the tenant is over the limit, the one that has grown most.
     pub fn record(
         &mut self,
         tenant: &str,

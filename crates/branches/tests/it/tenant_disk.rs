@@ -1,7 +1,7 @@
 //! A tenant that takes its share of the volume is stopped, and no other one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 use egret_base::Coded;
 use egret_base::settings::{Size, Span};
@@ -106,6 +106,61 @@ async fn a_tenant_over_its_share_of_the_volume_is_stopped_and_no_other_one() {
         .await;
     destroyed.unwrap();
     branch(&egret, "one", "late").await.unwrap();
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+/// Keeps files of destroyed branches from being deleted until it is opened.
+#[derive(Default)]
+struct Dam {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Dam {
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+impl Steps for Dam {
+    fn before(&self, step: &'static str) {
+        if step == "purge.files" {
+            tokio::task::block_in_place(|| {
+                let is_open = self.is_open.lock().unwrap();
+                drop(self.opened.wait_while(is_open, |is_open| !*is_open));
+            });
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_that_lasts_keeps_no_branch_from_being_stopped() {
+    let mut home = Home::new("deletion-lasts");
+    home.config.tenant_disk_max = Some(Size::mib(60));
+    home.config.pool_quiet = Span::secs(3_600);
+    home.config.pool_patience = Span::secs(3_600);
+    let dam = Arc::new(Dam::default());
+    let egret = home.start_with(Some(dam.clone())).await;
+    egret.make_app().await;
+    let first = branch(&egret, "one", "first").await.unwrap();
+    for _ in 0..5 {
+        ask(&egret, "one", "first", &table()).await.unwrap();
+    }
+    branch(&egret, "one", "second").await.unwrap();
+    branch(&egret, "two", "neighbour").await.unwrap();
+    let first_name = name("first");
+    let destroyed = egret
+        .branches
+        .destroy("one", &first_name, Children::Refuse, |_| true);
+    destroyed.await.unwrap();
+    // The tenant that deletes is stopped, and so is another one.
+    grow_until_suspended(&egret, "one", "second").await;
+    grow_until_suspended(&egret, "two", "neighbour").await;
+    let files = home.directory.join("volume/branches").join(first.id.hex());
+    assert!(files.exists());
+    dam.open();
     egret.assert_consistent().await;
     egret.stop().await;
 }
