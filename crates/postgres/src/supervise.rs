@@ -30,6 +30,18 @@ pub struct Decision {
     pub crash_loop: bool,
 }
 
+impl Decision {
+    /// What to do when the server could not be started for a reason that is not its own: nothing more is
+    /// counted, and the wait grows.
+    #[must_use]
+    pub fn later(self) -> Self {
+        Self {
+            wait: (self.wait * 2).min(LONGEST_WAIT),
+            ..self
+        }
+    }
+}
+
 impl Restarts {
     /// Records an end at `now` and decides.
     pub fn ended(&mut self, now: Timestamp) -> Decision {

@@ -101,8 +101,8 @@ impl Inner {
         tracing::warn!(branch = %id, "the postmaster of a branch ended by itself");
         self.metrics.postmaster_ended();
         let down = Condition::new("branches_not_starting", format!("branch {id}"));
+        let mut decision = lock(&slot.restarts).ended(self.now());
         loop {
-            let decision = lock(&slot.restarts).ended(self.now());
             tokio::time::sleep(decision.wait).await;
             let _held = slot.lock.lock().await;
             let Ok(started) = self.started() else {
@@ -116,15 +116,20 @@ impl Inner {
             if slot.live().is_some() {
                 return;
             }
-            match self.start_again(&mut branch).await {
-                Ok(()) => return down.recover("a branch has started again"),
-                Err(error) if decision.crash_loop && !error.is_servers_full() => {
-                    tracing::error!(branch = %branch.name, %error, "a branch does not start any more");
-                    self.give_up(branch, &error);
-                    return;
-                }
-                Err(error) => down.fail(&error, "a branch did not start again"),
+            let Err(error) = self.start_again(&mut branch).await else {
+                return down.recover("a branch has started again");
+            };
+            if error.is_servers_full() {
+                // It has not failed: that is no step towards a crash loop.
+                decision = decision.later();
+            } else if decision.crash_loop {
+                tracing::error!(branch = %branch.name, %error, "a branch does not start any more");
+                self.give_up(branch, &error);
+                return;
+            } else {
+                decision = lock(&slot.restarts).ended(self.now());
             }
+            down.fail(&error, "a branch did not start again");
         }
     }
 

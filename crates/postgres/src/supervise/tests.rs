@@ -27,3 +27,15 @@ fn old_ends_are_forgotten() {
     assert_eq!(later.wait, FIRST_WAIT);
     assert!(!later.crash_loop);
 }
+
+#[test]
+fn a_start_that_is_put_off_waits_longer_and_is_no_end() {
+    let mut restarts = Restarts::default();
+    let mut decision = restarts.ended(at(0));
+    for _ in 0..20 {
+        decision = decision.later();
+    }
+    assert_eq!(decision.wait, LONGEST_WAIT);
+    assert!(!decision.crash_loop);
+    assert_eq!(restarts.ended(at(1)).ends, 2);
+}
