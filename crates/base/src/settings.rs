@@ -50,16 +50,19 @@ macro_rules! setting_range {
     (positive) => {
         $crate::settings::Range::Positive
     };
+    (at_least $least:literal) => {
+        $crate::settings::Range::AtLeast($least)
+    };
 }
 
-/// Declares a settings struct with its section, defaults and documentation. What must be above zero is marked:
-/// `waiting_max: u32 = 100; positive,`.
+/// Declares a settings struct with its section, defaults and documentation. What must be above zero is marked
+/// `waiting_max: u32 = 100; positive,`, what must be more than that `waiting_max: u32 = 100; at_least 10,`.
 #[macro_export]
 macro_rules! settings {
     (
         $(#[$struct_doc:meta])*
         pub struct $name:ident in $section:literal {
-            $( $(#[doc = $doc:literal])+ $field:ident : $kind:ty = $default:expr $(; $range:ident)? ),* $(,)?
+            $( $(#[doc = $doc:literal])+ $field:ident : $kind:ty = $default:expr $(; $range:ident $($least:literal)?)? ),* $(,)?
         }
     ) => {
         $(#[$struct_doc])*
@@ -84,7 +87,7 @@ macro_rules! settings {
                     $crate::settings::Declared {
                         key: concat!($section, ".", stringify!($field)).to_owned(),
                         doc: concat!($($doc, "\n"),+),
-                        form: $crate::setting_range!($($range)?).form::<$kind>(),
+                        form: $crate::setting_range!($($range $($least)?)?).form::<$kind>(),
                         default: Value::show(&defaults.$field),
                     },
                 )*]
@@ -93,7 +96,7 @@ macro_rules! settings {
             fn set(&mut self, field: &str, text: &str) -> Result<(), String> {
                 match field {
                     $( stringify!($field) => {
-                        self.$field = $crate::setting_range!($($range)?).read(text)?;
+                        self.$field = $crate::setting_range!($($range $($least)?)?).read(text)?;
                         Ok(())
                     } )*
                     _ => Err(format!("there is no setting {}.{field}", $section)),

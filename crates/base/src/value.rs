@@ -16,8 +16,9 @@ pub trait Value: Sized {
     /// Writes the value so that [`Value::read`] gives it back.
     fn show(&self) -> String;
 
-    /// Whether it is a number, a size or a duration, and zero.
-    fn is_zero(&self) -> bool {
+    /// Whether it is a number, a size (in bytes) or a duration (in milliseconds), and below `least`.
+    fn is_below(&self, least: u64) -> bool {
+        let _ = least;
         false
     }
 }
@@ -29,17 +30,23 @@ pub enum Range {
     Any,
     /// All but zero.
     Positive,
+    /// All that are not below this one.
+    AtLeast(u64),
 }
 
 impl Range {
     /// See [`Value::form`].
     pub fn form<V: Value>(self) -> String {
         let form = V::form();
-        match self {
-            Self::Any => form,
-            Self::Positive if form.contains("from 0 to") => form.replace("from 0 to", "from 1 to"),
-            Self::Positive => format!("{form}; above 0"),
+        let least = match self {
+            Self::Any => return form,
+            Self::Positive => 1,
+            Self::AtLeast(least) => least,
+        };
+        if form.contains("from 0 to") {
+            return form.replace("from 0 to", &format!("from {least} to"));
         }
+        format!("{form}; above {}", least.saturating_sub(1))
     }
 
     /// See [`Value::read`].
@@ -48,7 +55,12 @@ impl Range {
     /// What is wrong with the text.
     pub fn read<V: Value>(self, text: &str) -> Result<V, String> {
         let value = V::read(text)?;
-        if self == Self::Positive && value.is_zero() {
+        let is_below = match self {
+            Self::Any => false,
+            Self::Positive => value.is_below(1),
+            Self::AtLeast(least) => value.is_below(least),
+        };
+        if is_below {
             return Err(format!("`{text}` is not {}", self.form::<V>()));
         }
         Ok(value)
@@ -56,7 +68,7 @@ impl Range {
 }
 
 macro_rules! value_by_parse {
-    ($($kind:ty => $form:literal $(with zero $zero:literal)?),* $(,)?) => {$(
+    ($($kind:ty => $form:literal $(counted by $count:ident)?),* $(,)?) => {$(
         impl Value for $kind {
             fn form() -> String {
                 $form.to_owned()
@@ -70,8 +82,8 @@ macro_rules! value_by_parse {
                 self.to_string()
             }
 
-            $(fn is_zero(&self) -> bool {
-                *self == $zero
+            $(fn is_below(&self, least: u64) -> bool {
+                $count::from(*self) < least
             })?
         }
     )*};
@@ -80,9 +92,9 @@ macro_rules! value_by_parse {
 value_by_parse! {
     bool => "true or false",
     String => "text",
-    u16 => "a whole number from 0 to 65535" with zero 0,
-    u32 => "a whole number from 0 to 4294967295" with zero 0,
-    u64 => "a whole number" with zero 0,
+    u16 => "a whole number from 0 to 65535" counted by u64,
+    u32 => "a whole number from 0 to 4294967295" counted by u64,
+    u64 => "a whole number" counted by u64,
 }
 
 impl Value for PathBuf {
@@ -118,8 +130,8 @@ impl<T: Value> Value for Option<T> {
         self.as_ref().map(T::show).unwrap_or_default()
     }
 
-    fn is_zero(&self) -> bool {
-        self.as_ref().is_some_and(T::is_zero)
+    fn is_below(&self, least: u64) -> bool {
+        self.as_ref().is_some_and(|value| value.is_below(least))
     }
 }
 
@@ -184,8 +196,8 @@ impl Value for Size {
         self.to_string()
     }
 
-    fn is_zero(&self) -> bool {
-        self.0 == 0
+    fn is_below(&self, least: u64) -> bool {
+        self.0 < least
     }
 }
 
@@ -264,8 +276,8 @@ impl Value for Span {
         self.to_string()
     }
 
-    fn is_zero(&self) -> bool {
-        self.0 == 0
+    fn is_below(&self, least: u64) -> bool {
+        self.0 < least
     }
 }
 

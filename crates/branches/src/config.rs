@@ -117,8 +117,8 @@ egret_base::settings! {
         /// its own.
         processes_max: u32 = 1_000; positive,
         /// Largest number of processes and threads of all branches together, by their control group, so
-        /// that the source and the machine keep the rest.
-        total_processes_max: u32 = 20_000; positive,
+        /// that the source and the machine keep the rest. A branch needs 10 of them to start.
+        total_processes_max: u32 = 20_000; at_least 10,
         /// Whether each branch is in a control group (version 2) of its own, with the limits below: `auto`
         /// uses what this machine lets Egret use and says what is missing, `full` refuses to start
         /// branches where something is missing, `off` uses none.

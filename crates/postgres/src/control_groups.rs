@@ -41,7 +41,7 @@ const MAIN: &str = "egret-main";
 const BRANCHES: &str = "egret-branches-";
 
 /// How many processes a server of PostgreSQL 15 to 18 needs to start and to open a session, and some more: with fewer, it
-/// would fail while it starts, as if it were broken.
+/// would fail while it starts, as if it were broken. The least value of `branches.total_processes_max`.
 const SERVER_PROCESSES: u64 = 10;
 
 /// How long killed processes may take to end.

@@ -94,4 +94,8 @@ fn what_must_be_above_zero_is_refused_at_zero() {
     assert!(Range::Positive.read::<Option<Size>>("0kB").is_err());
     assert_eq!(Range::Positive.read::<Option<Size>>(""), Ok(None));
     assert_eq!(Range::Any.read("0"), Ok(Span(0)));
+    let least = Range::AtLeast(10);
+    assert_eq!(least.form::<u16>(), "a whole number from 10 to 65535");
+    assert!(least.read::<u32>("9").is_err());
+    assert_eq!(least.read("10"), Ok(10_u32));
 }
