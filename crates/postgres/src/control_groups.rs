@@ -333,11 +333,16 @@ impl ServerGroups {
         self.controllers.contains(controller)
     }
 
-    /// How many processes and threads of all servers there are.
+    /// How many processes and threads of all servers there are, those in the group of the former name included.
     fn processes(&self) -> u64 {
-        let path = self.all.path().join("pids.current");
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.trim().parse().unwrap_or(0)
+        let count = |group: &ControlGroup| -> Option<u64> {
+            let text = std::fs::read_to_string(group.path().join("pids.current")).ok()?;
+            text.trim().parse().ok()
+        };
+        [&self.all, &self.former]
+            .into_iter()
+            .filter_map(count)
+            .sum()
     }
 
     /// Sets those bounds whose controllers groups have.

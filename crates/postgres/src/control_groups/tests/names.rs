@@ -46,3 +46,24 @@ fn a_server_that_an_earlier_version_left_keeps_its_group_until_it_ends() {
     drop(base.open(&[]));
     assert!(!former.path().exists());
 }
+
+#[test]
+fn servers_in_the_group_of_the_former_name_count_among_all_processes() {
+    let Some(base) = Base::new("former-count").filter(|base| base.has("pids")) else {
+        return;
+    };
+    let groups = base.open(&["pids"]);
+    let former = former_group_name(&std::env::temp_dir()).unwrap();
+    let former = base.0.child(&former);
+    let kept = former.child("kept-1");
+    former.make().unwrap();
+    kept.make().unwrap();
+    let mut server = server_in(&kept);
+    let state = groups.state.as_ref().unwrap();
+    assert_eq!(state.processes(), 1);
+    kept.end(Duration::from_secs(60)).unwrap();
+    server.wait().unwrap();
+    assert_eq!(state.processes(), 0);
+    drop(groups);
+    former.end(Duration::from_secs(60)).unwrap();
+}
