@@ -28,13 +28,21 @@ struct Measurement {
     sizes: HashMap<BranchId, u64>,
 }
 
+/// The branches that are being stopped, and those that could not be.
+#[derive(Default)]
+struct Leaving {
+    stopping: HashSet<BranchId>,
+    /// Those whose last suspension failed.
+    failed: HashSet<BranchId>,
+}
+
 impl Inner {
     /// Stops branches that fill the volume, until Egret stops.
     pub(crate) async fn keep_room(self: &Arc<Self>) {
         let began = Instant::now();
         let mut trend = Trend::default();
         let mut measured: Option<Measurement> = None;
-        let leaving = Arc::new(Mutex::new(HashSet::new()));
+        let leaving = Arc::new(Mutex::new(Leaving::default()));
         let unknown = Condition::new("branches_room_unknown", "volume");
         let full = Condition::new("branches_volume_full", "volume");
         while !self.stopping.load(Ordering::Acquire) {
@@ -76,7 +84,7 @@ impl Inner {
         elapsed: Duration,
         trend: &mut Trend,
         measured: &mut Option<Measurement>,
-        leaving: &Arc<Mutex<HashSet<BranchId>>>,
+        leaving: &Arc<Mutex<Leaving>>,
     ) -> Result<u64, BranchesError> {
         let mounted = self.mounted();
         let free = blocking(move || mounted.writable_bytes()).await?;
@@ -91,6 +99,7 @@ impl Inner {
             *measured = None;
             // Nothing need be suspended any more.
             self.faults.suspensions.retain(|_| false);
+            lock(leaving).failed.clear();
             return Ok(free);
         }
         let fell = measured
@@ -100,7 +109,7 @@ impl Inner {
             return Ok(free);
         }
         let running = |branch: &Branch| {
-            branch.state == BranchState::Running && !lock(leaving).contains(&branch.id)
+            branch.state == BranchState::Running && !lock(leaving).stopping.contains(&branch.id)
         };
         let branches = self.started()?.registry.branches_where(running);
         let paths = self.paths.clone();
@@ -115,11 +124,14 @@ impl Inner {
             .iter()
             .map(|(id, disk_use)| (*id, disk_use.bytes))
             .collect();
-        // How much the one takes that hides what it has is not known.
-        let hidden = uses
-            .iter()
-            .find(|(_, disk_use)| disk_use.uncounted.is_some())
-            .map(|(id, _)| *id);
+        // How much the one takes that hides what it has is not known. One that cannot be stopped must not keep
+        // the one that grows from it.
+        let hidden = {
+            let failed = &lock(leaving).failed;
+            uses.iter()
+                .find(|(id, disk_use)| disk_use.uncounted.is_some() && !failed.contains(id))
+                .map(|(id, _)| *id)
+        };
         let before = measured.replace(Measurement {
             free,
             sizes: sizes.clone(),
@@ -133,13 +145,15 @@ impl Inner {
     }
 
     /// Suspends a branch while room is watched further: writing out what it has left takes a while.
-    fn stop_for_room(self: &Arc<Self>, id: BranchId, leaving: &Arc<Mutex<HashSet<BranchId>>>) {
-        lock(leaving).insert(id);
+    fn stop_for_room(self: &Arc<Self>, id: BranchId, leaving: &Arc<Mutex<Leaving>>) {
+        lock(leaving).stopping.insert(id);
         let (inner, leaving) = (self.clone(), leaving.clone());
         tokio::spawn(async move {
             let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
             let notice = "suspended while it grew: the volume was nearly full".to_owned();
-            match inner.suspend_due(id, Why::NoRoom, Some(notice)).await {
+            let suspended = inner.suspend_due(id, Why::NoRoom, Some(notice)).await;
+            let is_failed = suspended.is_err();
+            match suspended {
                 Ok(true) => faults.recover(&subject, "a branch that fills the volume is suspended"),
                 Ok(false) => faults.recover(&subject, "a branch that fills the volume has ended"),
                 Err(error) => {
@@ -147,7 +161,13 @@ impl Inner {
                     faults.fail(&subject, &error, message);
                 }
             }
-            lock(&leaving).remove(&id);
+            let mut leaving = lock(&leaving);
+            leaving.stopping.remove(&id);
+            if is_failed {
+                leaving.failed.insert(id);
+            } else {
+                leaving.failed.remove(&id);
+            }
         });
     }
 }
