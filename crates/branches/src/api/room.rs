@@ -124,14 +124,12 @@ impl Inner {
             .iter()
             .map(|(id, disk_use)| (*id, disk_use.bytes))
             .collect();
-        // How much the one takes that hides what it has is not known. One that cannot be stopped must not keep
-        // the one that grows from it.
-        let hidden = {
-            let failed = &lock(leaving).failed;
-            uses.iter()
-                .find(|(id, disk_use)| disk_use.uncounted.is_some() && !failed.contains(id))
-                .map(|(id, _)| *id)
+        // How much the one takes that hides what it has is not known. Where it cannot be stopped, the one
+        // that grows is.
+        let is_hidden = |(id, disk_use): &&(BranchId, DiskUse)| {
+            disk_use.uncounted.is_some() && !lock(leaving).failed.contains(id)
         };
+        let hidden = uses.iter().find(is_hidden).map(|(id, _)| *id);
         let before = measured.replace(Measurement {
             free,
             sizes: sizes.clone(),
