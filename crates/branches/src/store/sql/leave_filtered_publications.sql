@@ -3,7 +3,23 @@
 DO $leave$
 DECLARE
     command text;
+    -- Puts the event triggers back as they were.
+    restore text[] := ARRAY[]::text[];
 BEGIN
+    -- ENABLE ALWAYS and ENABLE REPLICA fire event triggers whatever the session's role of replication. Sessions of
+    -- Egret fire none from 17 on; before, they are off meanwhile.
+    IF pg_catalog.current_setting('server_version_num')::int < 170000 THEN
+        SELECT coalesce(pg_catalog.array_agg(pg_catalog.format('ALTER EVENT TRIGGER %I %s', evtname,
+                   CASE evtenabled WHEN 'A' THEN 'ENABLE ALWAYS' ELSE 'ENABLE REPLICA' END)), restore)
+        INTO restore FROM pg_catalog.pg_event_trigger WHERE evtenabled IN ('A', 'R');
+        FOR command IN
+            SELECT pg_catalog.format('ALTER EVENT TRIGGER %I DISABLE', evtname) FROM pg_catalog.pg_event_trigger
+            WHERE evtenabled IN ('A', 'R')
+        LOOP
+            EXECUTE command;
+        END LOOP;
+    END IF;
+
     FOR command IN
         SELECT pg_catalog.format('ALTER PUBLICATION %I DROP TABLE ONLY %I.%I', p.pubname, n.nspname, c.relname)
         FROM pg_catalog.pg_publication_rel AS r
@@ -12,6 +28,10 @@ BEGIN
         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
         WHERE n.nspname = 'egret' AND c.relowner = 10 AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
     LOOP
+        EXECUTE command;
+    END LOOP;
+
+    FOREACH command IN ARRAY restore LOOP
         EXECUTE command;
     END LOOP;
 END
