@@ -165,9 +165,10 @@ pub enum BranchesError {
         "the session was ended while it ran the statement: by the statement itself, as pg_terminate_backend(pg_backend_pid()) does, or by another session of the branch"
     )]
     SessionEnded,
-    /// The process of the session ended without an answer, and the server runs on.
+    /// The process of the session ended without an answer, by what this statement or another session of the
+    /// branch did, and the server runs on.
     #[error(
-        "the process that ran the statement crashed or was killed, so that the server ended all sessions and recovers: `egret branch show` says so where memory was at its limit; the same statement may do that again"
+        "a process of the branch's server crashed or was killed, so that it ended all sessions and recovers: by this statement, or by another session of the branch; `egret branch show` says so where memory was at its limit, and the same statement may do that again"
     )]
     SessionCrashed,
     /// The statement ran too long.

@@ -44,6 +44,7 @@ mod fill;
 mod memory;
 pub mod pool;
 mod postmaster;
+mod probe;
 pub(crate) mod recover;
 mod rehearsal;
 pub(crate) mod resident;

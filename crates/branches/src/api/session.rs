@@ -104,7 +104,7 @@ impl Attached {
     }
 
     /// The error of a statement; of one that has lost its session while the branch's server ran on, that.
-    fn name_end_of_session(&mut self, error: BranchesError) -> BranchesError {
+    async fn name_end_of_session(&mut self, error: BranchesError) -> BranchesError {
         let named = match &error {
             BranchesError::Query(WireError::Server(last))
                 if last.ends_session() && last.sqlstate == "57P01" =>
@@ -119,7 +119,9 @@ impl Attached {
             }
             _ => return error,
         };
-        if self.was_stopped() || self.guard.slot().running().is_none() {
+        let inner = self.guard.inner.clone();
+        let answers = inner.answers(self.branch, self.guard.slot()).await;
+        if !answers || self.was_stopped() || self.guard.slot().running().is_none() {
             return error;
         }
         named
@@ -327,8 +329,10 @@ impl Branches {
                 Ok(answer) => {
                     let elapsed = started.elapsed();
                     self.inner.metrics.queried(elapsed);
-                    let answer = answer.map_err(|error| attached.name_end_of_session(error))?;
-                    return Ok(answered(answer, elapsed));
+                    return match answer {
+                        Ok(answer) => Ok(answered(answer, elapsed)),
+                        Err(error) => Err(attached.name_end_of_session(error).await),
+                    };
                 }
                 Err(error) => {
                     let failure = SessionFailure::of(&error, attached.was_stopped());

@@ -1,7 +1,7 @@
 //! Strangers on the volume, a lost registry, stale files, and that nothing is left over.
 
-use egret_base::Coded;
 use egret_base::settings::Span;
+use egret_base::{Coded, Kind};
 use egret_branches::model::{BranchState, DEFAULT_TENANT, From, NewBranch};
 
 use crate::crashes::{DIRECTORY, SCENE, crash};
@@ -406,6 +406,32 @@ async fn a_statement_whose_process_is_killed_is_named_and_the_branch_recovers() 
     assert_eq!(error.code(), "branch_session_crashed", "{error}");
     assert!(!error.retryable());
     // A session that the server is about to end may still be used.
+    while let Err(error) = egret.ask("one", "SELECT 1").await {
+        assert!(error.retryable(), "{error}");
+    }
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_whose_server_is_killed_may_be_repeated() {
+    let home = Home::new("server-killed");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let (postmaster, _) = egret.branch("one").await.postmaster.unwrap();
+    let killing = async {
+        let find = "SELECT count(*) FROM pg_stat_activity
+                    WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%'";
+        while egret.ask("one", find).await.unwrap().as_deref() != Some("1") {
+            tokio::task::yield_now().await;
+        }
+        kill(postmaster);
+    };
+    let (slept, ()) = tokio::join!(egret.ask("one", "SELECT pg_sleep(3600)"), killing);
+    let error = slept.unwrap_err();
+    assert_ne!(error.code(), "branch_session_crashed", "{error}");
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert!(error.retryable(), "{error}");
     while let Err(error) = egret.ask("one", "SELECT 1").await {
         assert!(error.retryable(), "{error}");
     }

@@ -1,0 +1,45 @@
+//! Whether the server of a branch that has lost a session lives.
+
+use std::time::Duration;
+
+use egret_postgres::wire::{Session, Startup};
+
+use super::postmaster::SOCKET_PORT;
+use super::{Inner, Slot};
+use crate::model::BranchId;
+use crate::store::prepare::ROLE;
+
+/// How often a server that has lost a session is asked whether it answers.
+const PROBES_MAX: u32 = 5;
+
+/// How long it may take to answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The wait between two of these attempts.
+const PROBE_WAIT: Duration = Duration::from_millis(20);
+
+impl Inner {
+    /// Whether a branch's server answers, be it by a refusal. Of one that is killed, the sessions end before
+    /// its own end can be seen.
+    pub(super) async fn answers(&self, id: BranchId, slot: &Slot) -> bool {
+        let startup = Startup {
+            user: ROLE.to_owned(),
+            database: "postgres".to_owned(),
+            parameters: vec![("application_name".to_owned(), "egret/branches".to_owned())],
+        };
+        let socket = self.paths.socket(id);
+        for _ in 0..PROBES_MAX {
+            if slot.running().is_none() {
+                return false;
+            }
+            let opening = Session::connect(&socket, SOCKET_PORT, &startup);
+            match tokio::time::timeout(PROBE_TIMEOUT, opening).await {
+                Ok(Ok(_)) => return true,
+                Ok(Err(error)) if error.server().is_some() => return true,
+                // One that is opened while the server ends all of its sessions is ended too.
+                _ => tokio::time::sleep(PROBE_WAIT).await,
+            }
+        }
+        false
+    }
+}
