@@ -400,6 +400,11 @@ impl Inner {
         }
         .await;
         if let Err(error) = &result {
+            // A superuser's role is made one by a server: that branch is reset again.
+            if error.is_servers_full() && !branch.superuser {
+                self.keep_suspended(branch).await?;
+                return result;
+            }
             // Half of the files must not be started as if they were all.
             let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));
             self.stop_postmaster(branch.id, StopMode::Immediate).await?;

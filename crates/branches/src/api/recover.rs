@@ -9,7 +9,7 @@ use super::postmaster::SOCKET_PORT;
 use crate::core::reconcile::{Disk, Repair, of_branch, reconcile};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId};
-use crate::store::files::{self, read_manifest, remove_directory};
+use crate::store::files::{self, read_manifest, remove_directory, write_manifest};
 use crate::store::source::blocking;
 
 impl Inner {
@@ -131,6 +131,19 @@ impl Inner {
         tracing::warn!(branch = %branch.name, "a branch was missing from the registry and is there again");
         self.started()?.registry.insert_branch(&branch)?;
         Ok(Some(branch))
+    }
+
+    /// Records a branch whose files are there and whose server there is no room for: it is woken later.
+    pub(super) async fn keep_suspended(&self, branch: &mut Branch) -> Result<(), BranchesError> {
+        self.flush_volume().await?;
+        branch.state = BranchState::Suspended;
+        branch.failure = None;
+        branch.boot_id = None;
+        branch.postmaster = None;
+        write_manifest(&self.paths.branch(branch.id), branch)?;
+        self.started()?.registry.update_branch(branch)?;
+        self.slot(branch.id).forget_notice();
+        Ok(())
     }
 
     /// Starts a branch that was running before Egret stopped, or finishes its reset.

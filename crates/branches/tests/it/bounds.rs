@@ -159,3 +159,38 @@ async fn a_branch_without_room_for_its_server_stays_suspended_and_is_woken_later
     egret.assert_consistent().await;
     egret.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_without_room_for_the_server_leaves_a_branch_that_is_woken_later() {
+    let mut home = Home::new("reset-full");
+    // One that no other test takes.
+    home.config.uid_base += 2 * home.config.uid_count;
+    home.config.uid_count = 1;
+    let egret = home.start().await;
+    egret.make_app().await;
+    let create = async |wanted: &str| {
+        let request = NewBranch::named(name(wanted));
+        egret.branches.create(request).await.map(drop)
+    };
+    until_room(async || create("first").await).await;
+    let suspended = egret.branches.suspend(DEFAULT_TENANT, &name("first")).await;
+    suspended.unwrap();
+    until_room(async || create("second").await).await;
+    // Where servers share the source's user there is room for both.
+    let reset = egret
+        .branches
+        .reset(DEFAULT_TENANT, &name("first"), None)
+        .await;
+    if let Err(refused) = reset {
+        assert_eq!(refused.code(), "branch_servers_full", "{refused}");
+        let shown = egret.branches.show(DEFAULT_TENANT, &name("first")).await;
+        let branch = shown.unwrap().branch;
+        assert_eq!(branch.state, BranchState::Suspended);
+        assert_eq!(branch.failure, None);
+    }
+    egret.destroy("second").await;
+    let answer = until_room(async || egret.ask("first", "SELECT 1").await).await;
+    assert_eq!(answer.as_deref(), Some("1"));
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
