@@ -347,7 +347,7 @@ impl Inner {
             // Before its files are looked at: one that is unknown has none.
             self.template(id, &branch.tenant)?;
         }
-        self.check_room_for(&self.paths.template(to.unwrap_or(branch.template)))
+        self.check_room_for_template(to.unwrap_or(branch.template))
             .await?;
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;

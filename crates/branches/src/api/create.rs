@@ -1,5 +1,6 @@
 //! Creating a branch: intent, clone, start, receipt.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,12 +110,9 @@ impl Inner {
         };
         self.check_count(&asked.tenant)?;
         self.check_tenant_room(&asked.tenant, 0).await?;
-        let template = self.template_for(&asked).await?;
-        self.check_superuser(template.superuser)?;
         // Both may take a while, which the removal of other templates need not await.
-        let copied = self
-            .check_room_for(&self.paths.template(template.id))
-            .await?;
+        let (template, copied) = self.template_with_room(&asked).await?;
+        self.check_superuser(template.superuser)?;
         self.check_tenant_room(&asked.tenant, copied).await?;
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;
@@ -323,6 +321,45 @@ impl Inner {
             });
         }
         Ok(copied)
+    }
+
+    /// Refuses as [`Inner::check_room_for`]; the template may be removed meanwhile, which is said.
+    pub(super) async fn check_room_for_template(
+        &self,
+        id: TemplateId,
+    ) -> Result<u64, BranchesError> {
+        match self.check_room_for(&self.paths.template(id)).await {
+            Err(BranchesError::Io { source, .. })
+                if source.kind() == ErrorKind::NotFound && !self.is_ready(id)? =>
+            {
+                Err(BranchesError::TemplateNotFound { id: id.to_string() })
+            }
+            checked => checked,
+        }
+    }
+
+    fn is_ready(&self, id: TemplateId) -> Result<bool, BranchesError> {
+        let found = self.started()?.registry.template(id);
+        Ok(found.is_some_and(|found| found.state == TemplateState::Ready))
+    }
+
+    /// The template that a request names, with the bytes that a copy takes. Where Egret chose it and it is
+    /// removed meanwhile, another one is chosen, once.
+    async fn template_with_room(
+        self: &Arc<Self>,
+        asked: &NewBranch,
+    ) -> Result<(Template, u64), BranchesError> {
+        let template = self.template_for(asked).await?;
+        match self.check_room_for_template(template.id).await {
+            Err(BranchesError::TemplateNotFound { .. })
+                if matches!(asked.from, From::Head | From::NewestTemplate) =>
+            {
+                let template = self.template_for(asked).await?;
+                let copied = self.check_room_for_template(template.id).await?;
+                Ok((template, copied))
+            }
+            checked => Ok((template, checked?)),
+        }
     }
 
     /// The template that a request names, built now where it has to be.
