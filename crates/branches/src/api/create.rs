@@ -328,14 +328,14 @@ impl Inner {
         &self,
         id: TemplateId,
     ) -> Result<u64, BranchesError> {
-        match self.check_room_for(&self.paths.template(id)).await {
-            Err(BranchesError::Io { source, .. })
-                if source.kind() == ErrorKind::NotFound && !self.is_ready(id)? =>
-            {
-                Err(BranchesError::TemplateNotFound { id: id.to_string() })
-            }
-            checked => checked,
+        let checked = self.check_room_for(&self.paths.template(id)).await;
+        if let Err(BranchesError::Io { source, .. }) = &checked
+            && source.kind() == ErrorKind::NotFound
+            && !self.is_ready(id)?
+        {
+            return Err(BranchesError::TemplateNotFound { id: id.to_string() });
         }
+        checked
     }
 
     fn is_ready(&self, id: TemplateId) -> Result<bool, BranchesError> {
