@@ -70,6 +70,10 @@ async fn publications_do_not_keep_a_source_from_being_branched() {
         "CREATE TABLE egret.view_reference (request bigint REFERENCES egret.view_request)",
         "CREATE PUBLICATION all_tables FOR ALL TABLES",
         "CREATE PUBLICATION some_rows FOR TABLE egret.view_request WHERE (query <> '')",
+        "CREATE FUNCTION deny() RETURNS event_trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'no % here', tg_tag; END $$",
+        "CREATE EVENT TRIGGER on_ddl ON ddl_command_start EXECUTE FUNCTION deny()",
+        "ALTER EVENT TRIGGER on_ddl ENABLE ALWAYS",
     ] {
         source.batch_execute(sql).await.unwrap();
     }
