@@ -177,7 +177,8 @@ impl DatabaseWatch {
     }
 
     /// Visits every database after `first_wait`, then again and again, and at once when something has `changed`, until
-    /// `stopping` says so. One that cannot be visited is tried again between the rounds. A visit that is under way then is dropped: the server may not answer.
+    /// `stopping` says so. One that cannot be visited is tried again between the rounds. A visit that is under way then is
+    /// dropped: the server may not answer.
     pub async fn run<V: DatabaseVisitor>(
         &self,
         visitor: &V,

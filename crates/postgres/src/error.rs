@@ -366,7 +366,8 @@ impl Coded for PostgresError {
     }
 }
 
-fn is_unknown_database(error: &tokio_postgres::Error) -> bool {
+/// Whether the server has no such database.
+pub(crate) fn is_unknown_database(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::UNDEFINED_DATABASE)
 }
 

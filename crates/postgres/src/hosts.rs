@@ -4,7 +4,8 @@ use tokio_postgres::config::{Host, LoadBalanceHosts};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Config, Connection, Socket};
 
-use crate::error::{PostgresError, describe, server};
+use crate::error::{PostgresError, describe, is_unknown_database, server};
+use crate::retry;
 
 /// A session and what drives it.
 type Session<T> = (
@@ -33,10 +34,9 @@ where
             Ok(session) => return Ok(session),
             Err(error) => {
                 reasons.push(format!("{name}: {}", describe(&error)));
-                // An answer of a server says more than that another cannot be reached.
                 if decisive
                     .as_ref()
-                    .is_none_or(|earlier| earlier.as_db_error().is_none())
+                    .is_none_or(|earlier| weight(&error) > weight(earlier))
                 {
                     decisive = Some(error);
                 }
@@ -47,6 +47,16 @@ where
         reasons: reasons.join("; "),
         source: decisive.expect("there are at least two hosts, and each failed"),
     })
+}
+
+/// How much an error of one host says about all of them. Where one may take the session later, all may; and a database is
+/// gone only if none of them has it, as a standby may lag behind.
+fn weight(error: &tokio_postgres::Error) -> u8 {
+    if retry::is_transient(error) {
+        2
+    } else {
+        u8::from(!is_unknown_database(error))
+    }
 }
 
 /// A connection for each host with its name; none where the numbers of hosts, addresses and ports do not match, which

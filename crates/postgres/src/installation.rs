@@ -233,17 +233,28 @@ pub async fn guard(client: &impl GenericClient) -> Result<(), PostgresError> {
 
 /// Whether a statement failed as something of schema `egret` is not there any more: somebody has removed it.
 pub fn is_removed(error: &tokio_postgres::Error) -> bool {
-    let gone = [
-        SqlState::UNDEFINED_TABLE,
-        SqlState::UNDEFINED_FUNCTION,
-        SqlState::INVALID_SCHEMA_NAME,
-    ];
     error.as_db_error().is_some_and(|answer| {
+        let gone = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION];
         let message = answer.message();
-        let is_of_egret = message.contains("\"egret\"")
-            || message.contains("\"egret.")
-            || message.contains(" egret.");
-        is_of_egret && gone.contains(answer.code())
+        match answer.code() {
+            code if gone.contains(code) => names_egret(message, true),
+            code => *code == SqlState::INVALID_SCHEMA_NAME && names_egret(message, false),
+        }
+    })
+}
+
+/// Whether a message of the server, in any language and its quotes, names schema `egret` or something in it, and not another
+/// name that has these letters.
+fn names_egret(message: &str, something_in_it: bool) -> bool {
+    let is_of_name = |character: char| character.is_alphanumeric() || "_$.".contains(character);
+    message.match_indices("egret").any(|(start, name)| {
+        let before = message[..start].chars().next_back();
+        let after = message[start + name.len()..].chars().next();
+        let is_ended = match something_in_it {
+            true => after == Some('.'),
+            false => !after.is_some_and(is_of_name),
+        };
+        is_ended && !before.is_some_and(is_of_name)
     })
 }
 
@@ -365,3 +376,6 @@ fn quote_if_needed(name: &str) -> String {
         quote_identifier(name)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,20 +5,24 @@ use std::error::Error as _;
 use rustls::pki_types::pem;
 use rustls::{AlertDescription, CertificateError, Error};
 
+/// Egret speaks both versions unless the connection string restricts them.
+const NOTHING_IN_COMMON: &str = "the server and Egret have no version of TLS or cipher in common: Egret speaks TLS 1.2 and 1.3, within ssl_min_protocol_version and ssl_max_protocol_version";
+
 /// What went wrong in a handshake or with a certificate.
 pub(crate) fn describe(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(reason) => describe_certificate(reason),
         Error::AlertReceived(alert) => describe_alert(*alert),
         Error::PeerIncompatible(_) => {
-            "the server and Egret have no version of TLS or cipher in common: Egret speaks TLS 1.2 and 1.3"
+            NOTHING_IN_COMMON.to_owned()
+        }
+        Error::PeerMisbehaved(_) | Error::DecryptError => {
+            "the handshake is not what the certificate's owner would have sent: see what is between Egret and the server"
                 .to_owned()
         }
         Error::InvalidMessage(_)
         | Error::InappropriateMessage { .. }
-        | Error::InappropriateHandshakeMessage { .. }
-        | Error::PeerMisbehaved(_)
-        | Error::DecryptError => "the server's answer is not TLS".to_owned(),
+        | Error::InappropriateHandshakeMessage { .. } => "the server's answer is not TLS".to_owned(),
         Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
         other => other.to_string(),
     }
@@ -87,10 +91,7 @@ fn describe_alert(alert: AlertDescription) -> String {
         }
         AlertDescription::ProtocolVersion
         | AlertDescription::HandshakeFailure
-        | AlertDescription::InsufficientSecurity => {
-            "the server and Egret have no version of TLS or cipher in common: Egret speaks TLS 1.2 and 1.3"
-                .to_owned()
-        }
+        | AlertDescription::InsufficientSecurity => NOTHING_IN_COMMON.to_owned(),
         other => format!("the server ended TLS with alert {}", u8::from(other)),
     }
 }

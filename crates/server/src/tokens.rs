@@ -34,6 +34,9 @@ pub const TOKENS_MAX: Limit = Limit::new("tokens_max", 10_000);
 /// Most of them of a tenant other than the default one, whose administrator makes them.
 pub const TENANT_TOKENS_MAX: Limit = Limit::new("tenant_tokens_max", 1_000);
 
+/// How long another token of the operator's must last for one to be revoked without `force`: what ends before is no successor.
+const ADMIN_REST_MIN: Duration = Duration::from_secs(86_400);
+
 /// How long revoked and expired tokens are kept in `state.db` for whoever reads it later.
 const ENDED_KEPT: Duration = Duration::from_secs(30 * 86_400);
 
@@ -373,11 +376,15 @@ impl Tokens {
         self.keep(token, &presented).map(Some)
     }
 
+    /// Whether a token is the operator's, and no other one of the operator's lasts for [`ADMIN_REST_MIN`].
     fn is_last_admin(&self, id: &str) -> bool {
         let (now, live) = (self.clock.now(), self.read_live());
-        let mut admins = live.values().filter(|live| is_admin(live, now));
-        let first = admins.next();
-        admins.next().is_none() && first.is_some_and(|live| live.id == id)
+        let admins: Vec<_> = live.values().filter(|live| is_admin(live, now)).collect();
+        let lasts = |live: &LiveToken| {
+            let until = live.expires_at.map(|at| minus(at, ADMIN_REST_MIN));
+            live.id != id && until.is_none_or(|until| until >= now)
+        };
+        admins.iter().any(|live| live.id == id) && !admins.iter().any(|live| lasts(live))
     }
 
     fn draft(&self, request: &TokenRequest) -> Result<(Token, Presented), TokenError> {

@@ -239,20 +239,24 @@ impl Home {
     /// When it cannot be examined or moved.
     pub fn mend_state(&self, now: Timestamp) -> anyhow::Result<()> {
         let path = self.state_db();
+        let mut reasons = Vec::new();
         let logs = egret_state::set_aside_no_logs(&path, now)?;
         if let [log, ..] = logs.as_slice() {
             let log = log.display();
-            let reason = format!(
+            reasons.push(format!(
                 "what was no file stood in the place of a log of state.db and is now {log}: the latest changes may be lost, also revoked tokens may be back"
-            );
-            self.state_incomplete.fail(reason, STATE_INCOMPLETE);
+            ));
         }
         let aside = egret_state::set_aside_if_corrupt(&path, now)?;
         if aside.is_none() && self.had_state() && path.exists() {
             let missing = egret_state::missing_tables(&path, &Self::state_tables())?;
             if !missing.is_empty() {
-                self.mend_tables(&missing, now)?;
+                reasons.extend(Self::mend_tables(&path, &missing, now)?);
             }
+        }
+        if !reasons.is_empty() {
+            self.state_incomplete
+                .fail(reasons.join("; "), STATE_INCOMPLETE);
         }
         let aside = egret_state::repair::files_set_aside(&self.state_db())?;
         let names = aside.iter().filter_map(|path| path.file_name());
@@ -267,18 +271,20 @@ impl Home {
         Ok(())
     }
 
-    fn mend_tables(&self, missing: &[String], now: Timestamp) -> anyhow::Result<()> {
-        let path = self.state_db();
+    /// Makes tables that are missing, and says what is lost; a file without those that matter is set aside.
+    fn mend_tables(
+        path: &Path,
+        missing: &[String],
+        now: Timestamp,
+    ) -> anyhow::Result<Option<String>> {
         let is_side = |name: &String| SIDE_TABLES.contains(&name.as_str());
         if missing.iter().all(is_side) {
-            egret_state::make_missing_tables(&path, &Self::state_tables())?;
-            let reason = format!("what was in {} is lost", missing.join(", "));
-            self.state_incomplete.fail(reason, STATE_INCOMPLETE);
-        } else {
-            tracing::warn!(?missing, "state.db lacks tables that it had");
-            egret_state::set_aside(&path, now)?;
+            egret_state::make_missing_tables(path, &Self::state_tables())?;
+            return Ok(Some(format!("what was in {} is lost", missing.join(", "))));
         }
-        Ok(())
+        tracing::warn!(?missing, "state.db lacks tables that it had");
+        egret_state::set_aside(path, now)?;
+        Ok(None)
     }
 }
 

@@ -302,7 +302,9 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
             return Err(format!("{name} `{value}` is none of {accepted}"));
         }
     }
-    if let Some(count) = parameters.remove("keepalives_count") {
+    // Zero is the system's default, which the driver has no value for.
+    let count = parameters.remove("keepalives_count");
+    if let Some(count) = count.filter(|count| count.parse() != Ok(0)) {
         parameters.insert("keepalives_retries".to_owned(), count);
     }
     match parameters.get("target_session_attrs").map(String::as_str) {
@@ -334,8 +336,8 @@ pub(super) fn adapt(parameters: &mut Parameters) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes `tcp_user_timeout`, which is in milliseconds for libpq and in seconds for tokio-postgres; none for the
-/// system's default of zero.
+/// Takes `tcp_user_timeout`, which is in milliseconds for libpq and in seconds for tokio-postgres; none where it is zero,
+/// and Egret chooses.
 ///
 /// # Errors
 /// When it is not a number.

@@ -39,6 +39,7 @@ fn urls_and_keywords_are_read_alike() {
             "host=h min_protocol_version=3.0 max_protocol_version=latest keepalives_count=3",
             "host='h' keepalives_retries='3'",
         ),
+        ("host=h keepalives_count=0", "host='h'"),
         (
             "host=h min_protocol_version=3.2",
             "min_protocol_version is `3.2`, which Egret does not speak: use 3.0",
