@@ -1,9 +1,12 @@
 //! Servers that somebody else runs: the report, and the lock that keeps a second Egret away.
 
+use egret_base::{Coded, Kind};
 use egret_postgres::external::{ManagedLock, Verdict, check, parse};
 use egret_postgres::pool::Pool;
 use egret_postgres::test_support::{TestDatabase, free_port};
-use egret_postgres::{PostgresError, pool};
+use egret_postgres::tokio_postgres::Config;
+use egret_postgres::tokio_postgres::config::Host;
+use egret_postgres::{PostgresError, databases, pool};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_superuser_finds_everything_met() {
@@ -115,4 +118,34 @@ async fn of_several_hosts_that_fail_each_is_named_with_its_error() {
         assert!(message.contains(&host), "{message}");
     }
     assert_eq!(message.matches("refused").count(), 2, "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_one_host_lacks_is_not_gone_while_another_host_may_have_it() {
+    let database = TestDatabase::create(18).await;
+    let there = database.connection();
+    let (host, port) = (&there.get_hosts()[0], there.get_ports()[0]);
+    let unreachable = Host::Tcp("127.0.0.1".to_owned());
+    let (there, away) = ((host, port), (&unreachable, free_port()));
+    for (hosts, expected) in [
+        ([there, away], Kind::Unavailable),
+        ([away, there], Kind::Unavailable),
+        ([there, there], Kind::NotFound),
+    ] {
+        let mut connection = Config::new();
+        connection.dbname("absent");
+        connection.user(database.connection().get_user().unwrap());
+        for (host, port) in hosts {
+            match host {
+                Host::Tcp(name) => connection.host(name),
+                Host::Unix(path) => connection.host_path(path),
+            };
+            connection.port(port);
+        }
+        let error = pool::connect(&connection).await.map(|_| ()).unwrap_err();
+        assert!(matches!(error, PostgresError::NoHost { .. }), "{error}");
+        assert_eq!(error.kind(), expected, "{error}");
+        let is_gone = expected == Kind::NotFound;
+        assert_eq!(databases::is_gone(&error), is_gone, "{error}");
+    }
 }
