@@ -169,7 +169,7 @@ pub enum QueueError {
     #[error(transparent)]
     Postgres(#[from] Arc<PostgresError>),
     /// A partition could not be started with what is on disk, or cannot go on with it.
-    #[error("partition {partition} of the queue does not work, the others serve: {reason}")]
+    #[error("partition {partition} of the queue does not work: {reason}")]
     PartitionUnusable {
         /// Which one.
         partition: usize,

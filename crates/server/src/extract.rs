@@ -166,7 +166,21 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
     })
 }
 
+/// Refuses a body that is compressed, for routes that read none.
+fn check_not_encoded(headers: &HeaderMap) -> Result<(), RequestError> {
+    let encoding = headers.get(header::CONTENT_ENCODING);
+    let encoding = encoding.map(|value| value.to_str().unwrap_or("unreadable"));
+    match encoding.filter(|encoding| !encoding.trim().eq_ignore_ascii_case("identity")) {
+        None => Ok(()),
+        Some(encoding) => Err(RequestError::MediaType {
+            found: format!("encoded as `{encoding}`"),
+            expected: "bodies that are not encoded",
+        }),
+    }
+}
+
 pub(crate) async fn read_body(request: Request) -> Result<Bytes, RequestError> {
+    check_not_encoded(request.headers())?;
     // The body is bounded by the limits already; its error does not say how much they allow.
     let context = request.extensions().get::<Arc<RequestContext>>();
     let max = context.map_or(0, |context| context.body_bytes_max());

@@ -129,7 +129,7 @@ impl Queues {
             return Ok(known);
         }
         if !self.inner.config.create_on_demand {
-            self.inner.partitions()?;
+            self.inner.running()?;
             return Err(QueueError::QueueNotFound {
                 name: name.to_owned(),
             });
@@ -147,9 +147,11 @@ impl Queues {
         tenant: &str,
         name: &str,
     ) -> Result<Arc<QueueHandle>, QueueError> {
-        self.inner.partitions()?;
-        let known = self.known_queue(tenant, name);
-        known.ok_or_else(|| QueueError::QueueNotFound {
+        if let Some(known) = self.known_queue(tenant, name) {
+            return Ok(known);
+        }
+        self.inner.running()?;
+        Err(QueueError::QueueNotFound {
             name: name.to_owned(),
         })
     }
@@ -306,8 +308,9 @@ impl Queues {
     /// Every queue of a tenant, in order of names.
     ///
     /// # Errors
-    /// When the engine is not running.
+    /// When no partition is running.
     pub async fn list_queues(&self, tenant: &str) -> Result<Vec<QueueView>, QueueError> {
+        self.inner.running()?;
         let mut names: Vec<String> = {
             let queues = self
                 .inner
@@ -438,10 +441,10 @@ impl Queues {
         let not_found = || QueueError::QueueNotFound {
             name: name.to_owned(),
         };
+        self.inner.running()?;
         let id = self.known_queue(tenant, name).ok_or_else(not_found)?.id;
         let mut whole: Option<QueueView> = None;
         let mut unavailable = Vec::new();
-        self.inner.running()?;
         for partition in 0..self.inner.partitions()?.len() {
             let asked = self.inner.ask(partition, move |turn| {
                 let state = &*turn.state;

@@ -231,8 +231,9 @@ impl Queues {
     /// these.
     ///
     /// # Errors
-    /// When the engine is not running.
+    /// When a partition is not running: each has some of them.
     pub async fn schedules(&self, tenant: &str) -> Result<Vec<ScheduleView>, QueueError> {
+        self.inner.require_all()?;
         let names: Vec<Box<str>> = {
             let known = lock(&self.inner.schedules);
             let of_tenant = known.keys().filter(|(owner, _)| **owner == *tenant);

@@ -146,6 +146,29 @@ async fn a_flipped_bit_in_the_last_record_stops_only_its_partition() {
 }
 
 #[tokio::test]
+async fn where_every_partition_is_damaged_no_answer_says_that_there_is_nothing() {
+    let place = place("all-flipped");
+    stopped_with_tasks(&place).await;
+    for part in ["000", "001"] {
+        let log = place.data_dir().join("queue").join(part).join("log");
+        flip_last_byte(&newest_segment(&log));
+    }
+    let server = place.start_partly(&["serve"]);
+    for path in [
+        "/v1/queues",
+        "/v1/queues/q",
+        "/v1/queues/q/tasks",
+        "/v1/schedules",
+        "/v1/schedules/s",
+    ] {
+        let (status, answer) = ask(&place, Method::GET, path, Value::Null).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {answer}");
+        assert_eq!(answer["code"], "queue_partition_failed", "{path}");
+    }
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
 async fn repair_says_what_it_cuts_and_keeps_the_original() {
     let place = place("repair");
     let ids = stopped_with_tasks(&place).await;

@@ -284,8 +284,12 @@ impl Queues {
     pub(super) fn place_of_schedule(&self, tenant: &str, name: &str) -> Result<Place, QueueError> {
         self.inner.partitions()?;
         let known = lock(&self.inner.schedules);
-        let found = known.get(&(tenant.into(), name.into()));
-        found.cloned().ok_or_else(|| not_found(name))
+        if let Some(found) = known.get(&(tenant.into(), name.into())) {
+            return Ok(found.clone());
+        }
+        // One that has failed may have it.
+        self.inner.require_all()?;
+        Err(not_found(name))
     }
 
     /// How many schedules make tasks for a queue.

@@ -263,3 +263,29 @@ async fn messages_of_tasks_that_make_no_sense() {
     }
     rig.enqueue("q", json!({"payload": 1})).await;
 }
+
+#[tokio::test]
+async fn a_compressed_body_is_refused_where_none_is_read() {
+    let rig = Rig::new().await;
+    rig.make("q").await;
+    for path in [TASKS, "/v1/batch"] {
+        let request = rig.house.request(Method::POST, path);
+        let request = request.header("content-type", "application/json");
+        let request = request.header("content-encoding", "gzip").body("{}");
+        let response = soon(request.send()).await.unwrap();
+        assert_eq!(
+            response.status(),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "{path}"
+        );
+        let problem: Value = response.json().await.unwrap();
+        assert_eq!(problem["code"], "content_type_unsupported", "{path}");
+    }
+    let request = rig.house.request(Method::POST, TASKS);
+    let request = request.header("content-encoding", "identity");
+    let request = request.header("content-type", "application/json");
+    let response = soon(request.body(r#"{"payload": 1}"#).send())
+        .await
+        .unwrap();
+    assert!(response.status().is_success(), "{}", response.status());
+}
