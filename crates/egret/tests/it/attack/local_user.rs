@@ -264,8 +264,7 @@ fn psql_runs_no_commands_from_the_home_directory_of_another_user() {
     let psqlrc = ("PSQLRC", trusted.display().to_string());
     for variables in [vec![], vec![psqlrc]] {
         let egret = place.command(&[]);
-        let program = egret.get_program().to_string_lossy();
-        let connect = format!("{program} branch connect one");
+        let connect = format!("{} branch connect one", env!("CARGO_BIN_EXE_egret"));
         let variables_of_place = egret.get_envs();
         let mut terminal = std::process::Command::new("script");
         terminal
