@@ -33,7 +33,8 @@ fn checks(path: &str, parameter: &str) -> Option<Value> {
 
 /// Adds to the parameters of an operation's path what the server checks of them.
 pub(super) fn publish_checks(path: &str, operation: &mut Value) {
-    let parameters = operation["parameters"].as_array_mut();
+    let parameters = operation.get_mut("parameters");
+    let parameters = parameters.and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
         if parameter["in"] != "path" {
             continue;
