@@ -12,7 +12,7 @@ use egret_postgres::tokio_postgres::{Client, Row, Transaction};
 const ENGINE: &str = "queue";
 
 /// Its schema, step by step.
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration {
         name: "outbox",
         sql: include_str!("outbox/migration_1.sql"),
@@ -24,10 +24,6 @@ const MIGRATIONS: [Migration; 4] = [
     Migration {
         name: "chain bytes",
         sql: include_str!("outbox/migration_3.sql"),
-    },
-    Migration {
-        name: "roles",
-        sql: include_str!("outbox/migration_4.sql"),
     },
 ];
 

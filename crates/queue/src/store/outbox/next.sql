@@ -1,24 +1,21 @@
 -- The oldest rows of the queues that are not held, as many as fit: $1 queues held, $2 rows, $3 bytes, $4 bytes of a
 -- chain at most, $5 bytes of a payload at most. Beyond $3 bytes goes one row, and beyond as many again one chain.
 -- Rows of the roles $6 are left where they are unless they are for the queues $7.
--- One step of an index per queue and role finds these, and another the oldest rows of each: rows that are left where
--- they are cost nothing, however many there are.
-WITH RECURSIVE waiting (queue, role) AS (
-    (SELECT queue, enqueued_by FROM egret.outbox ORDER BY queue, enqueued_by LIMIT 1)
+-- One step of an index per queue finds the queues, and another the oldest rows of each.
+WITH RECURSIVE waiting (queue) AS (
+    (SELECT queue FROM egret.outbox ORDER BY queue LIMIT 1)
     UNION ALL
-    SELECT later.queue, later.enqueued_by
-    FROM waiting CROSS JOIN LATERAL (
-        SELECT queue, enqueued_by FROM egret.outbox
-        WHERE (outbox.queue, outbox.enqueued_by) > (waiting.queue, waiting.role)
-        ORDER BY queue, enqueued_by LIMIT 1) AS later
+    SELECT (SELECT later.queue FROM egret.outbox AS later
+            WHERE later.queue > waiting.queue ORDER BY later.queue LIMIT 1)
+    FROM waiting WHERE waiting.queue IS NOT NULL
 ), oldest AS (
     SELECT found.queue, found.key
     FROM waiting CROSS JOIN LATERAL (
         SELECT queue, key FROM egret.outbox
-        WHERE outbox.queue = waiting.queue AND outbox.enqueued_by = waiting.role
+        WHERE outbox.queue = waiting.queue
+              AND (enqueued_by <> ALL ($6::text[]) OR waiting.queue = ANY ($7::text[]))
         ORDER BY key LIMIT $2::bigint) AS found
-    WHERE waiting.queue <> ALL ($1::text[])
-          AND (waiting.role <> ALL ($6::text[]) OR waiting.queue = ANY ($7::text[]))
+    WHERE waiting.queue IS NOT NULL AND waiting.queue <> ALL ($1::text[])
     ORDER BY found.key LIMIT $2::bigint
 ), sized AS (
     -- What is withheld takes no memory.
