@@ -154,8 +154,8 @@ impl Writer {
         answered(answer).await
     }
 
-    /// Has several writes done, each for itself: in this order where they conflict. Of more than one tenant may have waiting,
-    /// the rest follows when the first ones are done.
+    /// Has several writes done, each for itself: in this order where they conflict. Of more than half of what one tenant may have
+    /// waiting, the rest follows when the first ones are done, and not at all where these found no place.
     pub async fn write_each(
         &self,
         asked: Vec<(Asked, Manner)>,
@@ -163,7 +163,7 @@ impl Writer {
         let mut each = Vec::with_capacity(asked.len());
         let mut asked = asked.into_iter();
         while asked.len() > 0 {
-            let portion = asked.by_ref().take(self.places.share());
+            let portion = asked.by_ref().take((self.places.share() / 2).max(1));
             let portion: Vec<_> = portion.map(|(one, manner)| (vec![one], manner)).collect();
             let count = portion.len();
             match self.push(portion) {
@@ -173,7 +173,11 @@ impl Writer {
                         each.push(told.map(|written| written[0]));
                     }
                 }
-                Err(error) => each.extend(std::iter::repeat_n(Err(error), count)),
+                // Those after them may need what they would have written.
+                Err(error) => {
+                    let left = count + std::mem::take(&mut asked).len();
+                    each.extend(std::iter::repeat_n(Err(error), left));
+                }
             }
         }
         each

@@ -261,10 +261,7 @@ impl Ticks {
             }
             let own = room.of_tenant(turn.state, &come.tenant) / u64::from(come.task_load);
             let due = match self.learn(come.record, read) {
-                Ok(()) if own == 0 => match self.refuse(&come, again.get(&come.record), now_ms) {
-                    Some(due) => due,
-                    None => continue,
-                },
+                Ok(()) if own == 0 => self.refuse(&come, now_ms),
                 Ok(()) => {
                     let most = u32::try_from(own).map_or(left, |own| left.min(own));
                     self.due(&come, again.get(&come.record), now_ms, most)
@@ -313,25 +310,16 @@ impl Ticks {
         due(rhythm, late, come.tick_ms, now_ms, most)
     }
 
-    /// Passes over what has come of a schedule whose tenant has no room for its tasks, as a new task would be refused.
-    /// Where missed runs are made up for, it is left alone until there may be room.
-    fn refuse(&mut self, come: &Come, aside: Option<&Aside>, now_ms: u64) -> Option<Due> {
+    /// Passes over what has come of a schedule whose tenant has no room for its tasks: as a new task would be refused,
+    /// and not made up for.
+    fn refuse(&self, come: &Come, now_ms: u64) -> Due {
         let reason = format_args!("schedule {}: queue.tenant_tasks_max is reached", come.name);
         let message = "a tenant has no room for the tasks of its schedules";
         condition::occur("queue_ticks_refused", &come.tenant, reason, message);
-        let (rhythm, policy) = &self.rhythms[&come.record];
-        if *policy == Missed::Skip {
-            return Some(Due {
-                tasks: 0,
-                next_ms: tick_after(rhythm, now_ms),
-            });
+        Due {
+            tasks: 0,
+            next_ms: tick_after(&self.rhythms[&come.record].0, now_ms),
         }
-        let aside = Aside {
-            since_ms: aside.map_or(now_ms, |aside| aside.since_ms),
-            again_ms: now_ms + RETRY_MS,
-        };
-        self.aside.insert(come.record, aside);
-        None
     }
 
     /// Leaves a schedule alone that cannot be read now. One that cannot ever be read rests.

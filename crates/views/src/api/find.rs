@@ -143,13 +143,12 @@ impl Views {
             .cloned()
             .collect();
         let is_named = at.database.is_some();
-        let (mut all, _) = among(known, &at.name, is_named).await?;
-        let mut are_known = true;
+        let (mut all, mut are_known) = among(known, &at.name, is_named).await?;
         if all.is_empty() {
-            let (installed, are_all) = self.installed(at.database.as_deref()).await?;
-            let are_reached;
-            (all, are_reached) = among(installed, &at.name, is_named).await?;
-            are_known = are_all && are_reached;
+            // A database that takes no sessions, and is not known to have views, keeps no name from being unknown.
+            let (installed, _) = self.installed(at.database.as_deref()).await?;
+            let (found, are_reached) = among(installed, &at.name, is_named).await?;
+            (all, are_known) = (found, are_known && are_reached);
         }
         let name = at.name.to_string();
         match (all.pop(), all.is_empty()) {

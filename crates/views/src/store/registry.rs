@@ -65,14 +65,16 @@ impl Record {
     /// else the server says.
     pub async fn apply_settings(&self, client: &impl GenericClient) -> Result<(), ViewsError> {
         let applied = client.batch_execute(&self.settings).await;
+        // Values, names, rights and what is not there: others, such as a cancellation, pass.
+        let is_refusal = |code: &str| ["0A", "22", "3F", "42"].contains(&&code[..2]);
         applied.map_err(|error| match error.as_db_error() {
-            Some(refused) => ViewsError::SourceGone {
+            Some(refused) if is_refusal(refused.code().code()) => ViewsError::SourceGone {
                 reason: format!(
                     "a setting of the session that made it is refused: {}",
                     refused.message()
                 ),
             },
-            None => error.into(),
+            _ => error.into(),
         })
     }
 

@@ -326,7 +326,7 @@ fn a_tenant_without_room_gets_no_tasks_of_its_schedules() {
     let mut rig = Rig::new();
     rig.room.share = TenantShare::new(("all", 10), ("one", 3));
     rig.turn(NOW_MS);
-    rig.put("a", "* * * * * *", Missed::Skip, NOW_MS + 1_000);
+    rig.put("a", "* * * * * *", Missed::All, NOW_MS + 1_000);
     let made: Vec<usize> = (1..=5)
         .map(|second| rig.turn(NOW_MS + second * 1_000).0)
         .collect();
@@ -334,22 +334,4 @@ fn a_tenant_without_room_gets_no_tasks_of_its_schedules() {
     assert_eq!(rig.next_ms("a"), NOW_MS + 6_000);
     rig.state.delete(1).unwrap();
     assert_eq!(rig.turn(NOW_MS + 6_000).0, 1);
-}
-
-#[test]
-fn what_a_tenant_had_no_room_for_is_made_up_for_where_it_is_asked() {
-    let mut rig = Rig::new();
-    rig.room.share = TenantShare::new(("all", 10), ("one", 3));
-    rig.turn(NOW_MS);
-    rig.put("a", "* * * * * *", Missed::All, NOW_MS + 1_000);
-    let made: Vec<usize> = (1..=5)
-        .map(|second| rig.turn(NOW_MS + second * 1_000).0)
-        .collect();
-    assert_eq!(made, [1, 1, 1, 0, 0]);
-    assert_eq!(rig.next_ms("a"), NOW_MS + 4_000);
-    for number in 1..=2 {
-        rig.state.delete(number).unwrap();
-    }
-    assert_eq!(rig.turn(NOW_MS + 5_000 + RETRY_MS).0, 2);
-    assert_eq!(rig.next_ms("a"), NOW_MS + 6_000);
 }
