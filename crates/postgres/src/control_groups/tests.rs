@@ -467,24 +467,31 @@ fn limits_of_memory_processor_time_and_processes_hold() {
     assert!(lease.group.count("pids.events", "max").unwrap() > 0);
     lease.release();
     // And all together no more than they may have.
-    let mut servers: Vec<Child> = Vec::new();
-    let refused = loop {
-        match groups.lease(Path::new("/data/one"), 5) {
-            Ok(lease) => servers.push(server_in(&lease.expect("a group").group)),
-            Err(refused) => break refused,
-        }
-    };
-    assert!(
-        refused.to_string().contains("branches.total_processes_max"),
-        "{refused}"
-    );
+    let servers = fill(&groups);
     let started = u64::try_from(servers.len()).unwrap();
     assert_eq!(started, 30 + 1 - SERVER_PROCESSES);
-    assert_eq!(refused.kind(), Kind::Unavailable);
     for group in all.children().unwrap() {
         group.end(Duration::from_secs(60)).unwrap();
     }
     for mut server in servers {
         server.wait().unwrap();
     }
+}
+
+/// Starts servers of one process each until a further one is refused, for the processes of all.
+fn fill(groups: &ControlGroups) -> Vec<Child> {
+    let mut servers = Vec::new();
+    let refused = loop {
+        match groups.lease(Path::new("/data/one"), 5) {
+            Ok(lease) => servers.push(server_in(&lease.expect("a group").group)),
+            Err(refused) => break refused,
+        }
+    };
+    let message = refused.to_string();
+    assert!(
+        message.contains("branches.total_processes_max"),
+        "{message}"
+    );
+    assert_eq!(refused.kind(), Kind::Unavailable);
+    servers
 }
