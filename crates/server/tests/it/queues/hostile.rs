@@ -268,7 +268,7 @@ async fn messages_of_tasks_that_make_no_sense() {
 async fn a_compressed_body_is_refused_where_none_is_read() {
     let rig = Rig::new().await;
     rig.make("q").await;
-    for path in [TASKS, "/v1/batch"] {
+    for path in [TASKS, "/v1/queues/q/claim"] {
         let request = rig.house.request(Method::POST, path);
         let request = request.header("content-type", "application/json");
         let request = request.header("content-encoding", "gzip").body("{}");
