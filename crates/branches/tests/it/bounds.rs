@@ -122,11 +122,10 @@ async fn until_room<T>(attempt: impl AsyncFn() -> Result<T, BranchesError>) -> T
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_branch_without_room_for_its_server_stays_suspended_and_is_woken_later() {
-    let mut home = Home::new("servers-full");
-    // One that no other test takes.
-    home.config.uid_base += home.config.uid_count;
+/// An Egret that has one user id for servers, which no other test takes: a multiple of the usual count above the usual
+/// ones. A branch is suspended, and another one has that id.
+async fn full_of_servers(home: &mut Home, multiple: u32) -> Egret {
+    home.config.uid_base += multiple * home.config.uid_count;
     home.config.uid_count = 1;
     let egret = home.start().await;
     egret.make_app().await;
@@ -138,6 +137,13 @@ async fn a_branch_without_room_for_its_server_stays_suspended_and_is_woken_later
     let suspended = egret.branches.suspend(DEFAULT_TENANT, &name("first")).await;
     suspended.unwrap();
     until_room(async || create("second").await).await;
+    egret
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_without_room_for_its_server_stays_suspended_and_is_woken_later() {
+    let mut home = Home::new("servers-full");
+    let egret = full_of_servers(&mut home, 1).await;
     match egret.ask("first", "SELECT 1").await {
         // Where servers share the source's user there is room for both.
         Ok(_) => {
@@ -163,19 +169,7 @@ async fn a_branch_without_room_for_its_server_stays_suspended_and_is_woken_later
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_without_room_for_the_server_leaves_a_branch_that_is_woken_later() {
     let mut home = Home::new("reset-full");
-    // One that no other test takes.
-    home.config.uid_base += 2 * home.config.uid_count;
-    home.config.uid_count = 1;
-    let egret = home.start().await;
-    egret.make_app().await;
-    let create = async |wanted: &str| {
-        let request = NewBranch::named(name(wanted));
-        egret.branches.create(request).await.map(drop)
-    };
-    until_room(async || create("first").await).await;
-    let suspended = egret.branches.suspend(DEFAULT_TENANT, &name("first")).await;
-    suspended.unwrap();
-    until_room(async || create("second").await).await;
+    let egret = full_of_servers(&mut home, 2).await;
     // Where servers share the source's user there is room for both.
     let reset = egret
         .branches

@@ -3,8 +3,8 @@
 use super::{Asked, DocumentsError, Manner, Writer, Written, answered};
 
 impl Writer {
-    /// Has several writes done, each for itself: in this order where they conflict. Of more than half of what one tenant may have
-    /// waiting, the rest follows when the first ones are done, and not at all where these found no place.
+    /// Has several writes done, each for itself: in this order where they conflict. They are handed over in portions of half
+    /// of what one tenant may have waiting, one after the other. Where one finds no place, it and those after it are refused.
     pub async fn write_each(
         &self,
         asked: Vec<(Asked, Manner)>,
@@ -22,7 +22,7 @@ impl Writer {
                         each.push(told.map(|written| written[0]));
                     }
                 }
-                // Those after them may need what they would have written.
+                // Later writes may refer to what these would have written.
                 Err(error) => {
                     let left = count + std::mem::take(&mut asked).len();
                     each.extend(std::iter::repeat_n(Err(error), left));

@@ -31,33 +31,10 @@ impl Verification {
         }
     }
 
-    /// Verifies a certificate by its issuer, or as one that is pinned.
-    ///
-    /// A server may show a certificate of an authority (`CA:TRUE`), which `openssl req -x509` makes by default. The
-    /// chain refuses it, after it has looked at its validity; libpq accepts it where `sslrootcert` holds it.
-    fn verify_trust(
-        &self,
-        shown: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let verified = self
-            .chain
-            .verify_server_cert(shown, intermediates, name, ocsp, now);
-        match verified {
-            Err(Error::InvalidCertificate(CertificateError::Other(_)))
-                if self
-                    .pinned
-                    .iter()
-                    .any(|pinned| pinned.as_ref() == shown.as_ref()) =>
-            {
-                verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
-                Ok(ServerCertVerified::assertion())
-            }
-            verified => verified,
-        }
+    fn pins(&self, shown: &CertificateDer<'_>) -> bool {
+        self.pinned
+            .iter()
+            .any(|pinned| pinned.as_ref() == shown.as_ref())
     }
 }
 
@@ -70,7 +47,19 @@ impl ServerCertVerifier for Verification {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match self.verify_trust(shown, intermediates, name, ocsp, now) {
+        // A server may show a certificate of an authority (`CA:TRUE`), which `openssl req -x509` makes by default. The chain
+        // refuses it, after it has looked at its validity; libpq accepts it where `sslrootcert` holds it.
+        let verified = match self
+            .chain
+            .verify_server_cert(shown, intermediates, name, ocsp, now)
+        {
+            Err(Error::InvalidCertificate(CertificateError::Other(_))) if self.pins(shown) => {
+                verify_server_name(&ParsedCertificate::try_from(shown)?, name)
+                    .map(|()| ServerCertVerified::assertion())
+            }
+            verified => verified,
+        };
+        match verified {
             // The name is looked at last, when everything else is right.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

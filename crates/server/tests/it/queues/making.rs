@@ -215,3 +215,31 @@ async fn each_operation_needs_its_scope_and_tenants_see_their_own() {
     crate::openapi::assert_whole(&rig.get("/openapi.json").await);
     rig.close().await;
 }
+
+#[tokio::test]
+async fn names_of_queues_are_published_as_they_are_checked() {
+    let rig = Rig::new().await;
+    let document = rig.get("/openapi.json").await;
+    let (longest, longer) = ("q".repeat(128), "q".repeat(129));
+    for name in ["a.b:c_d-e", ":", "0", &longest] {
+        let path = format!("/v1/queues/{name}");
+        let made = rig.ask(Method::PUT, &path, json!({})).send().await.unwrap();
+        assert!(made.status().is_success(), "{name}: {}", made.status());
+        assert!(
+            crate::openapi::allows(&document, "/v1/queues/{queue}", name),
+            "{name}"
+        );
+    }
+    for name in ["-q", "q%20q", "%C3%A4", "q%0A", &longer] {
+        let path = format!("/v1/queues/{name}");
+        rig.refused(Method::PUT, &path, json!({}), 400, "invalid_request")
+            .await;
+        let name = name.replace("%20", " ").replace("%C3%A4", "\u{e4}");
+        let name = name.replace("%0A", "\n");
+        assert!(
+            !crate::openapi::allows(&document, "/v1/queues/{queue}", &name),
+            "{name}"
+        );
+    }
+    rig.close().await;
+}
