@@ -246,7 +246,8 @@ pub fn is_removed(error: &tokio_postgres::Error) -> bool {
 /// Whether a message of the server, in any language and its quotes, names schema `egret` or something in it, and not another
 /// name that has these letters.
 fn names_egret(message: &str, something_in_it: bool) -> bool {
-    let is_of_name = |character: char| character.is_alphanumeric() || "_$.".contains(character);
+    let is_of_name =
+        |character: char| character.is_ascii_alphanumeric() || "_$.".contains(character);
     message.match_indices("egret").any(|(start, name)| {
         let before = message[..start].chars().next_back();
         let after = message[start + name.len()..].chars().next();

@@ -17,7 +17,7 @@ pub(crate) fn describe(error: &Error) -> String {
             NOTHING_IN_COMMON.to_owned()
         }
         Error::PeerMisbehaved(_) | Error::DecryptError => {
-            "the handshake is not what the certificate's owner would have sent: see what is between Egret and the server"
+            "the server, or a proxy in between, broke the TLS protocol, so that it is not known who answered"
                 .to_owned()
         }
         Error::InvalidMessage(_)

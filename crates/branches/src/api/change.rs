@@ -402,8 +402,12 @@ impl Inner {
         if let Err(error) = &result {
             // A superuser's role is made one by a server: that branch is reset again.
             if error.is_servers_full() && !branch.superuser {
-                self.keep_suspended(branch).await?;
-                return result;
+                match self.keep_suspended(branch).await {
+                    Ok(()) => return result,
+                    Err(error) => {
+                        tracing::warn!(branch = %branch.name, %error, "a branch was not kept after a reset");
+                    }
+                }
             }
             // Half of the files must not be started as if they were all.
             let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));

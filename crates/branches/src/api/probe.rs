@@ -36,8 +36,10 @@ impl Inner {
             match tokio::time::timeout(PROBE_TIMEOUT, opening).await {
                 Ok(Ok(_)) => return true,
                 Ok(Err(error)) if error.server().is_some() => return true,
+                // A trigger of its user may hold a session up; a server that has ended refuses at once.
+                Err(_) => return slot.running().is_some(),
                 // One that is opened while the server ends all of its sessions is ended too.
-                _ => tokio::time::sleep(PROBE_WAIT).await,
+                Ok(Err(_)) => tokio::time::sleep(PROBE_WAIT).await,
             }
         }
         false

@@ -124,18 +124,24 @@ impl Inner {
             .iter()
             .map(|(id, disk_use)| (*id, disk_use.bytes))
             .collect();
-        // How much the one takes that hides what it has is not known. Where it cannot be stopped, the one
-        // that grows is.
-        let is_hidden = |(id, disk_use): &&(BranchId, DiskUse)| {
-            disk_use.uncounted.is_some() && !lock(leaving).failed.contains(id)
+        // How much a branch takes that hides what it has is not known. Where it could not be stopped, the one
+        // that grows is, and without such a one it is tried again.
+        let hidden = uses
+            .iter()
+            .filter(|(_, disk_use)| disk_use.uncounted.is_some());
+        let hidden: Vec<BranchId> = hidden.map(|(id, _)| *id).collect();
+        let untried = {
+            let failed = &lock(leaving).failed;
+            hidden.iter().find(|id| !failed.contains(*id)).copied()
         };
-        let hidden = uses.iter().find(is_hidden).map(|(id, _)| *id);
         let before = measured.replace(Measurement {
             free,
             sizes: sizes.clone(),
         });
         if let Some(before) = before.filter(|_| room.is_short(&self.config))
-            && let Some(id) = hidden.or_else(|| fastest_growing(&before.sizes, &sizes))
+            && let Some(id) = untried
+                .or_else(|| fastest_growing(&before.sizes, &sizes))
+                .or(hidden.first().copied())
         {
             self.stop_for_room(id, leaving);
         }

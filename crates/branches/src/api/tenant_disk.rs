@@ -40,8 +40,9 @@ pub(super) struct TenantTurns {
 enum Tombstones {
     /// They are about to be deleted: nothing living is stopped for them.
     Pass,
-    /// They could not be deleted: they are the tenant's as anything else.
-    Count,
+    /// They could not be deleted: they are the tenant's as anything else. Named is the branch that had grown when they
+    /// were passed over.
+    Count { grown: Option<BranchId> },
 }
 
 /// What a tenant took a moment ago, in bytes.
@@ -49,6 +50,8 @@ struct Taken {
     bytes: u64,
     /// How many of them destroyed branches have that are not deleted yet.
     of_tombstones: u64,
+    /// The living branch that has grown most, where the tenant is over its limit.
+    growing: Option<BranchId>,
 }
 
 /// What a tenant's branches took when it was measured.
@@ -154,7 +157,7 @@ impl Inner {
             && taken.bytes > self.tenant_disk_max()?
             && let Ok(turn) = turns.purging.clone().try_lock_owned()
         {
-            self.purge_tenant(tenant, turn);
+            self.purge_tenant(tenant, turn, taken.growing);
         }
         Ok(())
     }
@@ -165,6 +168,7 @@ impl Inner {
         self: &Arc<Self>,
         tenant: &str,
         turn: OwnedMutexGuard<()>,
+        grown: Option<BranchId>,
     ) -> JoinHandle<Result<u64, BranchesError>> {
         let (inner, tenant) = (self.clone(), tenant.to_owned());
         tokio::spawn(async move {
@@ -174,18 +178,23 @@ impl Inner {
                 .await;
             let turns = inner.turns_of(&tenant);
             let _measuring = turns.measuring.lock().await;
-            let taken = inner.measure_tenant(&tenant, Tombstones::Count).await?;
+            let left = Tombstones::Count { grown };
+            let taken = inner.measure_tenant(&tenant, left).await?;
             Ok(taken.bytes)
         })
     }
 
     /// Waits until what a tenant has destroyed is deleted. Returns the bytes that it takes then; `None`
     /// when that takes too long.
-    async fn await_purge(self: &Arc<Self>, tenant: &str) -> Result<Option<u64>, BranchesError> {
+    async fn await_purge(
+        self: &Arc<Self>,
+        tenant: &str,
+        grown: Option<BranchId>,
+    ) -> Result<Option<u64>, BranchesError> {
         let purging = self.turns_of(tenant).purging.clone();
         let purged = async {
             let turn = purging.lock_owned().await;
-            self.purge_tenant(tenant, turn).await
+            self.purge_tenant(tenant, turn, grown).await
         };
         match tokio::time::timeout(PURGE_TIMEOUT, purged).await {
             Ok(Ok(measured)) => measured.map(Some),
@@ -217,13 +226,16 @@ impl Inner {
             self.stop_for_tenant(*id, format!("not all of it is counted: {reason}"));
         }
         let growing = lock(&self.tenant_disks).record(tenant, at, disk, limit);
-        let measured = Taken {
-            bytes: lock(&self.tenant_disks).bytes_of(tenant),
-            of_tombstones: destroyed.into_values().sum(),
+        let bytes = lock(&self.tenant_disks).bytes_of(tenant);
+        let of_tombstones = destroyed.into_values().sum();
+        let (counted, growing) = match tombstones {
+            Tombstones::Pass => (bytes.saturating_sub(of_tombstones), growing),
+            Tombstones::Count { grown } => (bytes, growing.or(grown)),
         };
-        let counted = match tombstones {
-            Tombstones::Pass => measured.bytes.saturating_sub(measured.of_tombstones),
-            Tombstones::Count => measured.bytes,
+        let measured = Taken {
+            bytes,
+            of_tombstones,
+            growing,
         };
         let (faults, subject) = (&self.faults.tenants, subject_of(tenant));
         let said = taken(measured.bytes, limit);
@@ -303,7 +315,8 @@ impl Inner {
         };
         let mut bytes = taken.bytes;
         if taken.of_tombstones > 0 && limit.check(bytes.saturating_add(more)).is_err() {
-            bytes = self.await_purge(tenant).await?.unwrap_or(bytes);
+            let purged = self.await_purge(tenant, taken.growing).await?;
+            bytes = purged.unwrap_or(bytes);
         }
         Ok(limit.check(bytes.saturating_add(more))?)
     }

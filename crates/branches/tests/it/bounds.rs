@@ -175,6 +175,9 @@ async fn a_reset_without_room_for_the_server_leaves_a_branch_that_is_woken_later
         .branches
         .reset(DEFAULT_TENANT, &name("first"), None)
         .await;
+    let isolation = egret.branches.volume().unwrap().isolation;
+    let are_shared = isolation.contains("the source's");
+    assert_eq!(reset.is_ok(), are_shared, "{isolation}");
     if let Err(refused) = reset {
         assert_eq!(refused.code(), "branch_servers_full", "{refused}");
         let shown = egret.branches.show(DEFAULT_TENANT, &name("first")).await;

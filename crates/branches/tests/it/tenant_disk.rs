@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use egret_base::Coded;
 use egret_base::settings::{Size, Span};
@@ -110,6 +111,9 @@ async fn a_tenant_over_its_share_of_the_volume_is_stopped_and_no_other_one() {
     egret.stop().await;
 }
 
+/// How long files are kept at most: a test that fails must end.
+const DAM_MAX: Duration = Duration::from_secs(120);
+
 /// Keeps files of destroyed branches from being deleted until it is opened.
 #[derive(Default)]
 struct Dam {
@@ -129,7 +133,8 @@ impl Steps for Dam {
         if step == "purge.files" {
             tokio::task::block_in_place(|| {
                 let is_open = self.is_open.lock().unwrap();
-                drop(self.opened.wait_while(is_open, |is_open| !*is_open));
+                let is_shut = |is_open: &mut bool| !*is_open;
+                drop(self.opened.wait_timeout_while(is_open, DAM_MAX, is_shut));
             });
         }
     }

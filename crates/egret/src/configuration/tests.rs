@@ -231,7 +231,8 @@ fn zero_is_refused_by_name_where_it_makes_no_sense() {
         };
         let expected = format!("default: {}: `0` is not {}", setting.key, setting.form);
         assert_eq!(refused.to_string(), expected);
-        assert!(setting.form.contains(" from ") || setting.form.ends_with("above 0"));
+        let is_bounded = setting.form.contains(" from ") && !setting.form.contains("from 0 to");
+        assert!(is_bounded || setting.form.contains("; above "));
     }
     assert!(may_be_zero.is_empty(), "no such settings: {may_be_zero:?}");
 }

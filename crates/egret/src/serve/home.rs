@@ -246,6 +246,8 @@ impl Home {
             reasons.push(format!(
                 "what was no file stood in the place of a log of state.db and is now {log}: the latest changes may be lost, also revoked tokens may be back"
             ));
+            // At once: what follows may fail, and the next start does not see it any more.
+            self.state_incomplete.fail(&reasons[0], STATE_INCOMPLETE);
         }
         let aside = egret_state::set_aside_if_corrupt(&path, now)?;
         if aside.is_none() && self.had_state() && path.exists() {

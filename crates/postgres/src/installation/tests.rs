@@ -10,6 +10,7 @@ fn what_a_message_is_about_is_read_in_other_languages_too() {
         "no existe la relación «egret.view»",
         "la relation « egret.view » n'existe pas",
         "function egret.enqueue(unknown) does not exist",
+        "関数egret.enqueue(unknown)は存在しません",
     ] {
         assert!(names_egret(message, true), "{message}");
     }
