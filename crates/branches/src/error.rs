@@ -286,8 +286,26 @@ impl Coded for BranchesError {
 }
 
 impl BranchesError {
+    /// Whether there is no room for what was to be done: on the volume, within a limit, or for a server.
+    pub(crate) fn is_without_room(&self) -> bool {
+        let is_limited = matches!(
+            self,
+            BranchesError::VolumeFull { .. } | BranchesError::Limit(_)
+        );
+        is_limited || self.is_disk_full() || self.is_servers_full()
+    }
+
+    /// Whether the file system has no room.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        let BranchesError::Io { source, .. } = self else {
+            return false;
+        };
+        matches!(source.kind(), QuotaExceeded | StorageFull)
+    }
+
     /// Whether a server did not start only because those of all branches have what they may.
-    pub(crate) fn is_servers_full(&self) -> bool {
+    fn is_servers_full(&self) -> bool {
         matches!(
             self,
             BranchesError::Postgres(

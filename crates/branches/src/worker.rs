@@ -390,6 +390,8 @@ impl Inner {
             branch.postmaster = None;
             if let Err(error) = started.registry.update_branch(&branch) {
                 tracing::warn!(branch = %branch.name, %error, "a clean stop was not recorded");
+            } else if branch.state == BranchState::Running {
+                self.refresh_manifest(&branch);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Destroy, reset, suspend, resume, protect and expire.
+//! Destroy, suspend, resume, protect and expire.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use super::{Branches, Inner, Slot, Stopwatch};
 use crate::core::plan::Why;
 use crate::core::request;
-use crate::error::{BranchesError, io};
+use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchName, BranchState, Change, Template, TemplateId};
 use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
 use crate::store::source::blocking;
@@ -173,7 +173,11 @@ impl Inner {
 
     /// Refuses a template that would make a branch its own descendant. The caller holds `lineage`
     /// until the row is stored.
-    fn check_lineage(&self, branch: &Branch, template: &Template) -> Result<(), BranchesError> {
+    pub(super) fn check_lineage(
+        &self,
+        branch: &Branch,
+        template: &Template,
+    ) -> Result<(), BranchesError> {
         let Some(origin) = template.origin_branch else {
             return Ok(());
         };
@@ -308,16 +312,12 @@ impl Inner {
         let mut watch = Stopwatch::start();
         self.steps.before("purge.stop");
         self.stop_postmaster(branch.id, StopMode::Immediate).await?;
-        let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));
-        let socket = self.paths.socket(branch.id);
+        let (data, socket) = (self.paths.branch(branch.id), self.paths.socket(branch.id));
         watch.phase("stop");
         self.steps.before("purge.files");
-        blocking(move || {
-            remove_file(&manifest_of(&data))?;
-            volume.remove(&data).map_err(io("remove", &data))?;
-            remove_directory(&socket)
-        })
-        .await?;
+        blocking(move || remove_file(&manifest_of(&data))).await?;
+        self.remove_files(branch.id).await?;
+        blocking(move || remove_directory(&socket)).await?;
         watch.phase("files");
         self.steps.before("purge.row");
         self.started()?.registry.delete_branch(branch.id)?;
@@ -327,95 +327,6 @@ impl Inner {
         super::lock(&self.slots).remove(&branch.id);
         super::lock(&self.verifiers).remove(&branch.id);
         Ok(())
-    }
-
-    async fn reset(
-        self: &Arc<Self>,
-        branch: Branch,
-        to: Option<TemplateId>,
-    ) -> Result<Branch, BranchesError> {
-        let started = self.started()?;
-        let slot = self.slot(branch.id);
-        let _held = slot.lock.lock().await;
-        let mut branch = self.find(&branch.tenant, &branch.name)?;
-        if branch.protected {
-            return Err(BranchesError::Protected {
-                name: branch.name.to_string(),
-            });
-        }
-        if let Some(id) = to {
-            // Before its files are looked at: one that is unknown has none.
-            self.template(id, &branch.tenant)?;
-        }
-        self.check_room_for_template(to.unwrap_or(branch.template))
-            .await?;
-        // From here until the row is there the template may not be removed.
-        let gate = self.templates_gate.read().await;
-        // Two resets at a time could each see no cycle and make one together.
-        let lineage = super::lock(&self.lineage);
-        if let Some(id) = to {
-            let template = self.template(id, &branch.tenant)?;
-            self.check_lineage(&branch, &template)?;
-            self.check_superuser(template.superuser)?;
-            branch.superuser |= template.superuser;
-            branch.template = template.id;
-            if let Some(receipt) = &mut branch.receipt {
-                receipt.template = template.id;
-                receipt.template_lsn = template.lsn;
-                receipt.template_taken_at = template.taken_at;
-            }
-            branch.parent_branch = template.origin_branch_name;
-        }
-        branch.state = BranchState::Resetting;
-        self.steps.before("reset.intent");
-        started.registry.update_branch(&branch)?;
-        drop(lineage);
-        drop(gate);
-        self.finish_reset(&mut branch).await?;
-        Ok(branch)
-    }
-
-    /// Replaces the files of a branch whose row says `resetting`. The caller holds the slot.
-    pub(crate) async fn finish_reset(
-        self: &Arc<Self>,
-        branch: &mut Branch,
-    ) -> Result<(), BranchesError> {
-        let result = async {
-            self.stop_postmaster(branch.id, StopMode::Immediate).await?;
-            let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));
-            self.steps.before("reset.remove");
-            blocking(move || volume.remove(&data).map_err(io("remove", &data))).await?;
-            self.clone_template(branch.template, branch.id).await?;
-            branch.waits_for_room = false;
-            if branch.durable {
-                self.flush_volume().await?;
-            }
-            self.start_again(branch).await?;
-            let slot = self.slot(branch.id);
-            slot.forget_notice();
-            if branch.superuser {
-                self.grant_superuser(branch).await?;
-            }
-            write_manifest(&self.paths.branch(branch.id), branch)
-        }
-        .await;
-        if let Err(error) = &result {
-            // A superuser's role is made one by a server: that branch is reset again.
-            if error.is_servers_full() && !branch.superuser {
-                match self.keep_suspended(branch).await {
-                    Ok(()) => return result,
-                    Err(error) => {
-                        tracing::warn!(branch = %branch.name, %error, "a branch was not kept after a reset");
-                    }
-                }
-            }
-            // Half of the files must not be started as if they were all.
-            let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));
-            self.stop_postmaster(branch.id, StopMode::Immediate).await?;
-            blocking(move || volume.remove(&data).map_err(io("remove", &data))).await?;
-            self.give_up(branch.clone(), error);
-        }
-        result
     }
 
     pub(crate) async fn suspend(self: &Arc<Self>, branch: Branch) -> Result<Branch, BranchesError> {
@@ -444,6 +355,7 @@ impl Inner {
         branch.state = BranchState::Suspended;
         branch.boot_id = None;
         branch.postmaster = None;
+        self.refresh_manifest(&branch);
         self.started()?.registry.update_branch(&branch)?;
         Ok(branch)
     }
@@ -482,7 +394,7 @@ impl Inner {
         let was_stopped = branch.state != BranchState::Running;
         if let Err(error) = self.start_again(&mut branch).await {
             // Its files are in order: it is woken as soon as there is room for its server.
-            if !error.is_servers_full() {
+            if !error.is_without_room() {
                 self.give_up(branch, &error);
             }
             return Err(error);

@@ -1,7 +1,7 @@
 //! Creating a branch: intent, clone, start, receipt.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,7 +196,8 @@ impl Inner {
         template: &Template,
         watch: &mut Stopwatch,
     ) -> Result<Branch, BranchesError> {
-        self.clone_template(branch.template, branch.id).await?;
+        self.clone_template(branch.template, self.paths.branch(branch.id))
+            .await?;
         if branch.durable {
             self.flush_volume().await?;
         }
@@ -222,12 +223,19 @@ impl Inner {
     pub(crate) async fn clone_template(
         &self,
         template: TemplateId,
-        branch: BranchId,
+        to: PathBuf,
     ) -> Result<(), BranchesError> {
         let volume = self.mounted().volume;
-        let (from, to) = (self.paths.template(template), self.paths.branch(branch));
+        let from = self.paths.template(template);
         self.steps.before("create.clone");
-        blocking(move || volume.clone_tree(&from, &to).map_err(io("clone", &from))).await
+        let cloned = blocking(move || volume.clone_tree(&from, &to).map_err(io("clone", &from)));
+        match cloned.await {
+            Err(error) if error.is_disk_full() => Err(BranchesError::VolumeFull {
+                free: Size(self.mounted().space()?.free >> 20 << 20),
+                needed: self.config.free_min,
+            }),
+            cloned => cloned,
+        }
     }
 
     /// Makes the role of a branch with fresh files a superuser.

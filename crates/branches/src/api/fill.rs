@@ -386,7 +386,8 @@ impl Inner {
         let row = self.pooled(id)?;
         // First, so that files whose row is lost can be told from somebody else's.
         write_manifest(&self.paths.branch(id), &row)?;
-        self.clone_template(row.template, id).await?;
+        self.clone_template(row.template, self.paths.branch(id))
+            .await?;
         self.pool.advance(id, Stage::Cold);
         Ok(())
     }

@@ -26,7 +26,7 @@ use crate::config::BranchesConfig;
 use crate::core::tenant_disk::TenantDisks;
 use crate::error::BranchesError;
 use crate::metrics::Metrics;
-use crate::model::{Branch, BranchId, BranchName, Phase};
+use crate::model::{Branch, BranchId, BranchName, Phase, TemplateId};
 use crate::store::files::Paths;
 use crate::store::registry::Registry as Rows;
 use crate::store::secret::Secret;
@@ -47,6 +47,7 @@ mod postmaster;
 mod probe;
 pub(crate) mod recover;
 mod rehearsal;
+mod reset;
 pub(crate) mod resident;
 mod role_passwords;
 mod room;
@@ -116,6 +117,8 @@ pub(crate) struct Inner {
     pub(crate) verifiers: Mutex<HashMap<BranchId, Arc<Verifier>>>,
     /// Held for reading while a branch takes a template, for writing while one is removed.
     pub(crate) templates_gate: tokio::sync::RwLock<()>,
+    /// Templates that a reset may give back to its branch.
+    pub(crate) held_templates: Mutex<Vec<TemplateId>>,
     /// Held while a reset gives a branch another parent.
     pub(crate) lineage: Mutex<()>,
     /// Held for reading while a template is built, for writing while none may be.
@@ -289,6 +292,7 @@ impl Branches {
                 slots: Mutex::default(),
                 verifiers: Mutex::default(),
                 templates_gate: tokio::sync::RwLock::default(),
+                held_templates: Mutex::default(),
                 lineage: Mutex::default(),
                 builds: tokio::sync::RwLock::default(),
                 head_build: tokio::sync::Mutex::default(),

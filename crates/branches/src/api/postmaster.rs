@@ -13,7 +13,7 @@ use super::{Inner, Slot, lock};
 use crate::core::preset;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, Preset, Template};
-use crate::store::files::remove_file;
+use crate::store::files::{remove_file, write_manifest};
 
 /// The number in the socket's name of every branch; its directory is private.
 pub(crate) const SOCKET_PORT: u16 = 5432;
@@ -119,7 +119,7 @@ impl Inner {
             let Err(error) = self.start_again(&mut branch).await else {
                 return down.recover("a branch has started again");
             };
-            if error.is_servers_full() {
+            if error.is_without_room() {
                 // It has not failed: that is no step towards a crash loop.
                 decision = decision.later();
             } else if decision.crash_loop {
@@ -152,9 +152,18 @@ impl Inner {
         self.start_postmaster(branch, &template).await?;
         branch.state = BranchState::Running;
         branch.failure = None;
+        self.refresh_manifest(branch);
         self.steps.before("start.record");
         started.registry.update_branch(branch)?;
         Ok(())
+    }
+
+    /// Writes the manifest of a branch that was started or stopped. It is read only where the registry is lost: a
+    /// failure is logged and stops nothing.
+    pub(crate) fn refresh_manifest(&self, branch: &Branch) {
+        if let Err(error) = write_manifest(&self.paths.branch(branch.id), branch) {
+            tracing::warn!(branch = %branch.name, %error, "the manifest of a branch was not written");
+        }
     }
 
     /// Records that a branch cannot run.

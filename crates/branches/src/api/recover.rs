@@ -9,7 +9,7 @@ use super::postmaster::SOCKET_PORT;
 use crate::core::reconcile::{Disk, Repair, of_branch, reconcile};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId};
-use crate::store::files::{self, read_manifest, remove_directory, write_manifest};
+use crate::store::files::{self, read_manifest, remove_directory};
 use crate::store::source::blocking;
 
 impl Inner {
@@ -65,6 +65,7 @@ impl Inner {
                 }
             }
             Repair::DiscardTemplate(id) => self.remove_template(id).await?,
+            Repair::RemoveLeftovers(id) => self.remove_leftovers(id).await?,
             Repair::RemoveSocket(id) => remove_directory(&self.paths.socket(id))?,
             Repair::ReportForeign(name) => {
                 tracing::warn!(
@@ -133,19 +134,6 @@ impl Inner {
         Ok(Some(branch))
     }
 
-    /// Records a branch whose files are there and whose server there is no room for: it is woken later.
-    pub(super) async fn keep_suspended(&self, branch: &mut Branch) -> Result<(), BranchesError> {
-        self.flush_volume().await?;
-        branch.state = BranchState::Suspended;
-        branch.failure = None;
-        branch.boot_id = None;
-        branch.postmaster = None;
-        write_manifest(&self.paths.branch(branch.id), branch)?;
-        self.started()?.registry.update_branch(branch)?;
-        self.slot(branch.id).forget_notice();
-        Ok(())
-    }
-
     /// Starts a branch that was running before Egret stopped, or finishes its reset.
     pub(crate) async fn bring_back(self: &Arc<Self>, id: BranchId) -> Result<(), BranchesError> {
         let slot = self.slot(id);
@@ -161,7 +149,7 @@ impl Inner {
             BranchState::Running => {
                 let result = self.start_again(&mut branch).await;
                 match &result {
-                    Err(error) if error.is_servers_full() => self.revive_later(id),
+                    Err(error) if error.is_without_room() => self.revive_later(id),
                     Err(error) => self.give_up(branch, error),
                     Ok(()) => {}
                 }

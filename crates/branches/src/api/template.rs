@@ -462,7 +462,8 @@ impl Inner {
         let _turn = self.template_deletions.acquire().await;
         let registry = &self.started()?.registry;
         let gate = self.templates_gate.write().await;
-        if registry.count_where(|branch| branch.template == id) > 0 {
+        let is_held = super::lock(&self.held_templates).contains(&id);
+        if is_held || registry.count_where(|branch| branch.template == id) > 0 {
             return Ok(());
         }
         let Some(mut template) = registry.template(id) else {

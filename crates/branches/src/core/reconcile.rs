@@ -13,6 +13,8 @@ use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, Template
 pub struct Disk {
     /// Branch data directories.
     pub branches: BTreeSet<BranchId>,
+    /// Branches of which a reset has left files that it staged or replaced.
+    pub leftovers: BTreeSet<BranchId>,
     /// Branches whose manifest can be read.
     pub branch_manifests: BTreeSet<BranchId>,
     /// Branches on whose data directory a postmaster runs.
@@ -40,6 +42,8 @@ pub enum Repair {
     StopStray(BranchId),
     /// Do an interrupted reset again.
     FinishReset(BranchId),
+    /// Remove what is left of a reset that is done.
+    RemoveLeftovers(BranchId),
     /// An interrupted creation was never acknowledged: a tombstone, purged by the plan.
     Discard(BranchId),
     /// The branch cannot be trusted or is gone: say so.
@@ -88,6 +92,22 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Ve
             } else {
                 Repair::ReportForeign(format!("branches/{}", id.hex()))
             });
+        }
+    }
+    for id in &disk.leftovers {
+        match branches.iter().find(|branch| branch.id == *id) {
+            // What ends the reset, or deletes the branch, looks after them.
+            Some(branch)
+                if matches!(
+                    branch.state,
+                    BranchState::Resetting | BranchState::Destroying
+                ) => {}
+            Some(_) => repairs.push(Repair::RemoveLeftovers(*id)),
+            // They may be all that is left of the branch.
+            None => repairs.push(Repair::ReportForeign(format!(
+                "branches/{}, files of a reset",
+                id.hex()
+            ))),
         }
     }
     for id in &disk.sockets {

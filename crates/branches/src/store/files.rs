@@ -4,6 +4,7 @@
 //! <volume>/source/                    data directory of the embedded server
 //! <volume>/templates/<id>/  <id>.json a template and its manifest
 //! <volume>/branches/<id>/   <id>.json a branch and its manifest
+//! <volume>/branches/<id>.staged, <id>.former    the new files of a branch that is being reset, and those before
 //! <run>/<id>/                         a branch's socket and what its postmaster prints
 //! ```
 
@@ -19,6 +20,12 @@ use crate::core::reconcile::Disk;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, Template, TemplateId};
 use crate::store::volume::remove_tree;
+
+/// What is added to the name of a branch's directory for a copy that a reset is about to put in its place.
+const STAGED: &str = ".staged";
+
+/// What is added to it for the files before a reset, until that is done.
+const FORMER: &str = ".former";
 
 /// The paths of one Egret.
 #[derive(Clone, Debug)]
@@ -48,6 +55,18 @@ impl Paths {
     /// A branch's data directory.
     pub fn branch(&self, id: BranchId) -> PathBuf {
         self.branches().join(id.hex())
+    }
+
+    /// The files that a reset is about to give a branch, and those that are to be removed after one.
+    pub fn staged(&self, id: BranchId) -> PathBuf {
+        self.branches().join(format!("{}{STAGED}", id.hex()))
+    }
+
+    /// All directories with files of a branch: the present ones, those that a reset is about to give it, and those that
+    /// it had before a reset.
+    pub fn files_of(&self, id: BranchId) -> [PathBuf; 3] {
+        let former = self.branches().join(format!("{}{FORMER}", id.hex()));
+        [self.branch(id), self.staged(id), former]
     }
 
     /// A branch's socket directory.
@@ -138,10 +157,11 @@ pub fn survey(paths: &Paths) -> Result<Disk, BranchesError> {
                 }
                 disk.branches.insert(id);
             }
-            None if !is_manifest(&entry) => {
-                disk.foreign.insert(shown("branches", &entry));
-            }
-            None => {}
+            None if is_manifest(&entry) => {}
+            None => match id_of_leftover(&entry) {
+                Some(id) => drop(disk.leftovers.insert(id)),
+                None => drop(disk.foreign.insert(shown("branches", &entry))),
+            },
         }
     }
     for entry in entries(&paths.templates())? {
@@ -181,6 +201,17 @@ fn id_of_directory<T: FromStr>(path: &Path) -> Option<T> {
     let name = path.file_name()?.to_str()?;
     (path.is_dir() && name.len() == 32)
         .then(|| name.parse().ok())
+        .flatten()
+}
+
+/// The branch whose reset has left a directory.
+fn id_of_leftover(path: &Path) -> Option<BranchId> {
+    let name = path.file_name()?.to_str()?;
+    let stem = name
+        .strip_suffix(STAGED)
+        .or_else(|| name.strip_suffix(FORMER))?;
+    (path.is_dir() && stem.len() == 32)
+        .then(|| stem.parse().ok())
         .flatten()
 }
 

@@ -123,17 +123,21 @@ async fn until_room<T>(attempt: impl AsyncFn() -> Result<T, BranchesError>) -> T
 }
 
 /// An Egret that has one user id for servers, which no other test takes: a multiple of the usual count above the usual
-/// ones. A branch is suspended, and another one has that id.
-async fn full_of_servers(home: &mut Home, multiple: u32) -> Egret {
+/// ones. A branch is suspended with content of its own, and another one has that id.
+async fn full_of_servers(home: &mut Home, multiple: u32, superuser: bool) -> Egret {
     home.config.uid_base += multiple * home.config.uid_count;
     home.config.uid_count = 1;
     let egret = home.start().await;
     egret.make_app().await;
     let create = async |wanted: &str| {
-        let request = NewBranch::named(name(wanted));
+        let request = NewBranch {
+            superuser,
+            ..NewBranch::named(name(wanted))
+        };
         egret.branches.create(request).await.map(drop)
     };
     until_room(async || create("first").await).await;
+    egret.ask("first", "DELETE FROM item").await.unwrap();
     let suspended = egret.branches.suspend(DEFAULT_TENANT, &name("first")).await;
     suspended.unwrap();
     until_room(async || create("second").await).await;
@@ -143,7 +147,7 @@ async fn full_of_servers(home: &mut Home, multiple: u32) -> Egret {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_branch_without_room_for_its_server_stays_suspended_and_is_woken_later() {
     let mut home = Home::new("servers-full");
-    let egret = full_of_servers(&mut home, 1).await;
+    let egret = full_of_servers(&mut home, 1, false).await;
     match egret.ask("first", "SELECT 1").await {
         // Where servers share the source's user there is room for both.
         Ok(_) => {
@@ -167,27 +171,32 @@ async fn a_branch_without_room_for_its_server_stays_suspended_and_is_woken_later
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_without_room_for_the_server_leaves_a_branch_that_is_woken_later() {
-    let mut home = Home::new("reset-full");
-    let egret = full_of_servers(&mut home, 2).await;
-    // Where servers share the source's user there is room for both.
-    let reset = egret
-        .branches
-        .reset(DEFAULT_TENANT, &name("first"), None)
-        .await;
-    let isolation = egret.branches.volume().unwrap().isolation;
-    let are_shared = isolation.contains("the source's");
-    assert_eq!(reset.is_ok(), are_shared, "{isolation}");
-    if let Err(refused) = reset {
-        assert_eq!(refused.code(), "branch_servers_full", "{refused}");
-        let shown = egret.branches.show(DEFAULT_TENANT, &name("first")).await;
-        let branch = shown.unwrap().branch;
-        assert_eq!(branch.state, BranchState::Suspended);
-        assert_eq!(branch.failure, None);
+async fn a_reset_without_room_for_the_server_leaves_the_branch_as_it_was() {
+    for (multiple, superuser) in [(2, false), (3, true)] {
+        let mut home = Home::new(&format!("reset-full-{superuser}"));
+        let egret = full_of_servers(&mut home, multiple, superuser).await;
+        // Where servers share the source's user there is room for both.
+        let reset = egret
+            .branches
+            .reset(DEFAULT_TENANT, &name("first"), None)
+            .await;
+        let isolation = egret.branches.volume().unwrap().isolation;
+        let are_shared = isolation.contains("the source's");
+        assert_eq!(reset.is_ok(), are_shared, "{isolation}");
+        let mut rows = "1000";
+        if let Err(refused) = reset {
+            assert_eq!(refused.code(), "branch_servers_full", "{refused}");
+            let shown = egret.branches.show(DEFAULT_TENANT, &name("first")).await;
+            let branch = shown.unwrap().branch;
+            assert_eq!(branch.state, BranchState::Suspended);
+            assert_eq!(branch.failure, None);
+            rows = "0";
+        }
+        egret.destroy("second").await;
+        let count = "SELECT count(*) FROM item";
+        let answer = until_room(async || egret.ask("first", count).await).await;
+        assert_eq!(answer.as_deref(), Some(rows));
+        egret.assert_consistent().await;
+        egret.stop().await;
     }
-    egret.destroy("second").await;
-    let answer = until_room(async || egret.ask("first", "SELECT 1").await).await;
-    assert_eq!(answer.as_deref(), Some("1"));
-    egret.assert_consistent().await;
-    egret.stop().await;
 }

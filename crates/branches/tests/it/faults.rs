@@ -2,7 +2,7 @@
 
 use egret_base::settings::Span;
 use egret_base::{Coded, Kind};
-use egret_branches::model::{BranchState, DEFAULT_TENANT, From, NewBranch};
+use egret_branches::model::{Branch, BranchState, Change, DEFAULT_TENANT, From, NewBranch};
 
 use crate::crashes::{DIRECTORY, SCENE, crash};
 use crate::home::{Egret, Home, kill, name};
@@ -65,6 +65,39 @@ async fn a_lost_or_corrupt_registry_is_made_again_from_the_manifests() {
         .unwrap();
     assert_eq!(mine.as_deref(), Some("mine"));
     egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+/// A branch that runs may hold files that are not on the disk yet: it must not be taken for one that was stopped.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_says_whether_its_branch_runs() {
+    let home = Home::new("manifest");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let one = egret.branch("one").await;
+    let manifest = format!("volume/branches/{}.json", one.id.hex());
+    let manifest = home.directory.join(manifest);
+    let read = || -> Branch {
+        let text = std::fs::read(&manifest).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    };
+    let name = name("one");
+    for _ in 0..2 {
+        let suspended = egret.branches.suspend(DEFAULT_TENANT, &name).await;
+        suspended.unwrap();
+        // A change writes the manifest as well.
+        egret
+            .branches
+            .change(DEFAULT_TENANT, &name, &Change::default())
+            .unwrap();
+        let stopped = read();
+        assert_eq!(stopped.state, BranchState::Suspended);
+        assert_eq!(stopped.boot_id, None);
+        egret.ask("one", "SELECT 1").await.unwrap();
+        let running = read();
+        assert_eq!(running.state, BranchState::Running);
+        assert!(running.boot_id.is_some());
+    }
     egret.stop().await;
 }
 

@@ -13,6 +13,7 @@ mod logs;
 mod losses;
 mod pool;
 mod pool_faults;
+mod resets;
 mod resident;
 mod rights;
 mod tenant_disk;

@@ -169,3 +169,27 @@ fn interrupted_builds_and_stray_sockets_go() {
         ]
     );
 }
+
+#[test]
+fn what_a_reset_has_left_goes_unless_the_reset_needs_it_or_no_row_knows_it() {
+    let mut branch = branch(BranchState::Suspended);
+    let mut disk = disk(&branch, true, false);
+    disk.leftovers.insert(branch.id);
+    assert_eq!(
+        repairs(&branch, &disk),
+        vec![Repair::RemoveLeftovers(branch.id)]
+    );
+    branch.state = BranchState::Resetting;
+    assert_eq!(
+        repairs(&branch, &disk),
+        vec![Repair::FinishReset(branch.id)]
+    );
+    disk.branches.clear();
+    disk.sockets.clear();
+    let template = template(1, TemplateState::Ready);
+    let found = reconcile(&[], std::slice::from_ref(&template), &disk);
+    assert!(
+        matches!(&found[..], [Repair::ReportForeign(name)] if name.contains("files of a reset")),
+        "{found:?}"
+    );
+}
