@@ -47,17 +47,18 @@ pub fn count(directory: &Path, name: &str, asked: u32) -> Result<usize, PartsErr
         let reason = format!("{asked} is more than {PARTS_MAX}");
         return Err(PartsError::Invalid(reason));
     }
-    let path = directory.join(name);
-    let io = |doing| {
-        let path = path.clone();
+    let io_of = |doing: &'static str, file: &str| {
+        let path = directory.join(file);
         move |source| PartsError::Io {
             doing,
             path,
             source,
         }
     };
+    let io = |doing: &'static str| io_of(doing, name);
     let stored = stored_count(directory, name).map_err(io("reading"))?;
-    let right = right_count(directory, name, stored).map_err(io("reading"))?;
+    // It reads no file but the list.
+    let right = right_count(directory, name, stored).map_err(io_of("reading", KNOWN_PARTS))?;
     let Some(known) = stored else {
         if right > 0 {
             let reason = format!(
@@ -205,6 +206,19 @@ mod tests {
         assert_eq!(said(directory, 0), missing);
         assert_eq!(said(directory, 4), missing);
         assert!(!directory.join("shards").exists());
+    }
+
+    #[test]
+    fn a_list_of_parts_that_cannot_be_read_is_named() {
+        let place = tempfile::tempdir().expect("a directory");
+        let directory = place.path();
+        assert_eq!(said(directory, 2), "2");
+        std::fs::create_dir(directory.join(KNOWN_PARTS)).expect("it is made");
+        let refusal = said(directory, 2);
+        assert!(
+            refusal.starts_with("reading DIRECTORY/known-parts: "),
+            "{refusal}"
+        );
     }
 
     #[test]

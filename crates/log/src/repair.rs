@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_base::durable;
-use egret_base::parts::{self, KnownParts};
+use egret_base::parts::{self, KNOWN_PARTS, KnownParts};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::file::end::END_NAME;
@@ -79,7 +79,7 @@ impl CountFile<'_> {
     pub fn count(&self) -> Result<usize, LogError> {
         let stored = parts::stored_count(self.directory, self.name);
         let right = parts::right_count(self.directory, self.name, stored.ok().flatten());
-        right.map_err(failed("read", self.directory))
+        right.map_err(failed("read", &self.directory.join(KNOWN_PARTS)))
     }
 
     fn path(&self) -> PathBuf {
@@ -428,8 +428,8 @@ impl Part<'_> {
 
     fn known(&self) -> Result<KnownParts, LogError> {
         KnownParts::read(self.directory).map_err(|source| LogError::Io {
-            action: "read the list of parts in",
-            file: self.directory.display().to_string(),
+            action: "read",
+            file: self.directory.join(KNOWN_PARTS).display().to_string(),
             source: Arc::new(source),
         })
     }

@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 use egret_base::TenantShare;
 use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
-use egret_base::parts::{self, KnownParts, PartsError};
+use egret_base::parts::{self, KNOWN_PARTS, KnownParts, PartsError};
 use egret_log::{
     Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogError, LogReader, Seq,
 };
@@ -289,7 +289,8 @@ impl Inner {
         self.make_directories()?;
         let is_new = !self.directory.join("partitions").exists();
         let count = self.partition_count()?;
-        let known = KnownParts::read(&self.directory).map_err(io("reading", &self.directory))?;
+        let known = KnownParts::read(&self.directory)
+            .map_err(io("reading", &self.directory.join(KNOWN_PARTS)))?;
         let present = |number| self.directory.join(format!("{number:03}")).is_dir();
         // An earlier version made all partitions at its first start.
         let all_existed = !is_new && known.was_absent() && (0..count).any(present);

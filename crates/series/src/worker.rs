@@ -29,7 +29,7 @@ use egret_base::durable;
 use egret_base::lifecycle::{
     BoxFuture, FailedPart, Readiness, Service, StartError, hide_directory,
 };
-use egret_base::parts::{self, KnownParts, PartsError};
+use egret_base::parts::{self, KNOWN_PARTS, KnownParts, PartsError};
 use egret_log::{Directory, Durability, FileLog, Inbox, InboxLimits, LogConfig, LogError, Seq};
 
 use crate::api::elections::Elections;
@@ -224,7 +224,8 @@ impl Inner {
     fn open_shards(self: &Arc<Self>) -> Result<Opened, SeriesError> {
         let is_new = !self.directory.join("shards").exists();
         let count = self.shard_count()?;
-        let known = KnownParts::read(&self.directory).map_err(io("reading", &self.directory))?;
+        let known = KnownParts::read(&self.directory)
+            .map_err(io("reading", &self.directory.join(KNOWN_PARTS)))?;
         let present = |number| self.directory.join(format!("{number:03}")).is_dir();
         // An earlier version made all shards at its first start.
         let all_existed = !is_new && known.was_absent() && (0..count).any(present);

@@ -201,11 +201,7 @@ pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBu
 /// [`StateError::File`] when it cannot be moved.
 pub fn set_aside_no_logs(path: &Path, now: Timestamp) -> Result<Vec<PathBuf>, StateError> {
     let mut moved = Vec::new();
-    for suffix in &SUFFIXES[1..] {
-        let found = with_suffix(path, suffix);
-        if !found.exists() || found.is_file() {
-            continue;
-        }
+    for found in no_logs(path) {
         let aside = with_suffix(&found, &format!(".corrupt-{}", now.as_micros()));
         fs::rename(&found, &aside).map_err(|source| StateError::File {
             path: found.clone(),
@@ -214,6 +210,12 @@ pub fn set_aside_no_logs(path: &Path, now: Timestamp) -> Result<Vec<PathBuf>, St
         moved.push(aside);
     }
     Ok(moved)
+}
+
+/// What is no file and stands where SQLite keeps a file of its own beside `state.db`.
+fn no_logs(path: &Path) -> Vec<PathBuf> {
+    let logs = SUFFIXES[1..].iter().map(|suffix| with_suffix(path, suffix));
+    logs.filter(|log| log.exists() && !log.is_file()).collect()
 }
 
 /// Moves a `state.db` aside that has not what an earlier start has left in it (see [`missing_tables`]), and returns where

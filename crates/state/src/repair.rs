@@ -7,6 +7,7 @@
 
 mod files;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,7 +18,9 @@ use rusqlite::{Connection, Row, Statement};
 
 pub(crate) use self::files::move_aside;
 use self::files::{keep, proceed, remove_file, remove_logs, restore, sync_directory};
-use crate::{LOG, StateError, Tables, create_private, missing_tables, with_suffix};
+use crate::{
+    LOG, SUFFIXES, StateError, Tables, create_private, missing_tables, no_logs, with_suffix,
+};
 
 /// The table of [`crate::Database::open`], without which no other one can be used.
 pub const MIGRATION_TABLE: &str = "migration";
@@ -65,7 +68,16 @@ pub fn examine(path: &Path) -> Result<Option<Damage>, StateError> {
         return Ok(None);
     };
     let tables = salvage(&copy, &scratch.file("new.db"))?.unwrap_or_default();
-    Ok(Some(Damage { problem, tables }))
+    let logs = no_logs(path);
+    let logs = logs.iter().map(|log| {
+        let name = log.file_name().unwrap_or_default().to_string_lossy();
+        format!("{name} is no file: what it had held is lost")
+    });
+    let problems: Vec<String> = std::iter::once(problem).chain(logs).collect();
+    Ok(Some(Damage {
+        problem: problems.join("; "),
+        tables,
+    }))
 }
 
 fn no_file() -> Damage {
@@ -102,15 +114,35 @@ pub fn repair(path: &Path, stamp: &str) -> Result<(), StateError> {
 /// # Errors
 /// [`StateError::File`].
 pub fn files_set_aside(path: &Path) -> Result<Vec<PathBuf>, StateError> {
+    set_aside_of(path, &[""])
+}
+
+/// What starts of Egret have set aside that was no file in the place of a log, oldest first.
+///
+/// # Errors
+/// [`StateError::File`].
+pub fn logs_set_aside(path: &Path) -> Result<Vec<PathBuf>, StateError> {
+    set_aside_of(path, &SUFFIXES[1..])
+}
+
+fn set_aside_of(path: &Path, suffixes: &[&str]) -> Result<Vec<PathBuf>, StateError> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let prefix = with_suffix(path, ".corrupt-");
-    let prefix = prefix.file_name().unwrap_or_default().as_encoded_bytes();
+    let prefixes = suffixes.iter().map(|suffix| {
+        let prefix = with_suffix(path, &format!("{suffix}.corrupt-"));
+        prefix.file_name().unwrap_or_default().to_owned()
+    });
+    let prefixes: Vec<OsString> = prefixes.collect();
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed(directory))? {
         let entry = entry.map_err(failed(directory))?;
         let name = entry.file_name();
-        let number = name.as_encoded_bytes().strip_prefix(prefix);
-        if number.is_some_and(|number| number.iter().all(u8::is_ascii_digit)) {
+        let is_numbered = |prefix: &OsString| {
+            let number = name
+                .as_encoded_bytes()
+                .strip_prefix(prefix.as_encoded_bytes());
+            number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
+        };
+        if prefixes.iter().any(is_numbered) {
             found.push(entry.path());
         }
     }

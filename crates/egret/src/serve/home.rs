@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use egret_base::lifecycle::Failures;
-use egret_base::parts::KnownParts;
+use egret_base::parts::{KNOWN_PARTS, KnownParts};
 use egret_base::{Condition, Timestamp};
 use egret_linux::trust;
 use egret_postgres::embedded::Layout;
@@ -228,7 +228,8 @@ impl Home {
     }
 
     fn known_parts(&self) -> anyhow::Result<KnownParts> {
-        KnownParts::read(&self.data_dir).context("read the list of what is in the data directory")
+        KnownParts::read(&self.data_dir)
+            .with_context(|| format!("read {}", self.data_dir.join(KNOWN_PARTS).display()))
     }
 
     /// Moves a `state.db` aside that is unreadable, or lacks tables that it had at an earlier start; its parts are
@@ -240,13 +241,14 @@ impl Home {
     pub fn mend_state(&self, now: Timestamp) -> anyhow::Result<()> {
         let path = self.state_db();
         let mut reasons = Vec::new();
-        let logs = egret_state::set_aside_no_logs(&path, now)?;
-        if let [log, ..] = logs.as_slice() {
-            let log = log.display();
+        egret_state::set_aside_no_logs(&path, now)?;
+        // Of this start and of earlier ones.
+        let logs = names(&egret_state::repair::logs_set_aside(&path)?);
+        if !logs.is_empty() {
             reasons.push(format!(
-                "what was no file stood in the place of a log of state.db and is now {log}: the latest changes may be lost, also revoked tokens may be back"
+                "what was no file stood in the place of a log of state.db and is now {logs}: the latest changes may be lost, also revoked tokens may be back; look at it, then remove it or move it out of the data directory, and this ends with the next start"
             ));
-            // At once: what follows may fail, and the next start does not see it any more.
+            // At once: what follows may fail.
             self.state_incomplete.fail(&reasons[0], STATE_INCOMPLETE);
         }
         let aside = egret_state::set_aside_if_corrupt(&path, now)?;
@@ -260,13 +262,10 @@ impl Home {
             self.state_incomplete
                 .fail(reasons.join("; "), STATE_INCOMPLETE);
         }
-        let aside = egret_state::repair::files_set_aside(&self.state_db())?;
-        let names = aside.iter().filter_map(|path| path.file_name());
-        let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
-        if !names.is_empty() {
+        let aside = names(&egret_state::repair::files_set_aside(&path)?);
+        if !aside.is_empty() {
             let reason = format!(
-                "state.db was unreadable, or lacked what it had held, and is set aside as {}: `egret repair` shows what of it can be put back, while Egret is stopped",
-                names.join(", ")
+                "state.db was unreadable, or lacked what it had held, and is set aside as {aside}: `egret repair` shows what of it can be put back, while Egret is stopped"
             );
             self.state_lost.fail(reason, STATE_LOST);
         }
@@ -288,6 +287,13 @@ impl Home {
         egret_state::set_aside(path, now)?;
         Ok(None)
     }
+}
+
+/// The names of files, for a sentence.
+fn names(paths: &[PathBuf]) -> String {
+    let names = paths.iter().filter_map(|path| path.file_name());
+    let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+    names.join(", ")
 }
 
 /// What every data directory of Egret's holds after its first start.

@@ -95,7 +95,7 @@ pub(super) fn remove_logs(path: &Path, before: Before<'_>) -> Result<(), StateEr
 }
 
 /// Copies a damaged file, and what SQLite keeps beside it. It is no second name of the same file: what a stopped repair
-/// leaves is complete, and SQLite writes to it.
+/// leaves is complete, and SQLite writes to it. What is no file in the place of a log is moved.
 pub(super) fn keep(damaged: &Path, path: &Path, stamp: &str) -> Result<(), StateError> {
     let kept = with_suffix(path, &format!(".damaged-{stamp}"));
     for suffix in SUFFIXES {
@@ -106,8 +106,13 @@ pub(super) fn keep(damaged: &Path, path: &Path, stamp: &str) -> Result<(), State
         if to.exists() {
             return Err(failed(&to)(io::ErrorKind::AlreadyExists.into()));
         }
-        fs::copy(&from, &to).map_err(failed(&to))?;
-        sync_file(&to)?;
+        if from.is_file() {
+            fs::copy(&from, &to).map_err(failed(&to))?;
+            sync_file(&to)?;
+        } else {
+            // A directory in the place of a log, which SQLite could not open.
+            fs::rename(&from, &to).map_err(failed(&to))?;
+        }
     }
     sync_directory(path)
 }

@@ -159,6 +159,29 @@ fn an_index_that_is_damaged_costs_no_row() {
 }
 
 #[test]
+fn a_directory_in_the_place_of_a_log_is_named_and_kept_aside() {
+    let rig = rig();
+    rig.damage_page_of("token");
+    fs::create_dir(with_suffix(&rig.path, LOG)).unwrap();
+    fs::write(with_suffix(&rig.path, LOG).join("note"), "mine").unwrap();
+    let damage = examine(&rig.path).unwrap().unwrap();
+    assert!(
+        damage.problem.contains("state.db-wal is no file"),
+        "{}",
+        damage.problem
+    );
+    repair(&rig.path, "1").unwrap();
+    assert_eq!(
+        rig.names(),
+        ["state.db", "state.db.damaged-1", "state.db.damaged-1-wal"]
+    );
+    let kept = rig.directory.path().join("state.db.damaged-1-wal/note");
+    assert_eq!(fs::read_to_string(kept).unwrap(), "mine");
+    assert_eq!(rig.count("password"), ROWS);
+    assert_eq!(examine(&rig.path).unwrap(), None);
+}
+
+#[test]
 fn nothing_is_made_of_what_is_no_database() {
     let rig = rig();
     fs::write(&rig.path, "this is no database, whatever its name says").unwrap();

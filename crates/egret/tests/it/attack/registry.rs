@@ -298,22 +298,34 @@ async fn a_lost_side_table_or_log_costs_no_token() {
     database.lock().execute_batch(drop_both).unwrap();
     database.checkpoint().unwrap();
     drop(database);
-    for lost in ["pool, role_password", "state.db-wal.corrupt-"] {
-        let server = place.start(&["serve"]);
-        assert_eq!(accepted(&place, &tokens), TOKENS);
-        assert_eq!(branches(&place), "pr-42");
+    let incomplete = |place: &Place| {
         let status = place.json(&["status"]);
         let found = status["conditions"].as_array().unwrap();
         let found = found
             .iter()
             .find(|condition| condition["name"] == "state_incomplete");
-        let reason = found.expect("it is said")["reason"].to_string();
+        found.map(|condition| condition["reason"].to_string())
+    };
+    let log = "state.db-wal.corrupt-";
+    // The third start finds nothing new, but what the second one has kept.
+    for lost in ["pool, role_password", log, log] {
+        let server = place.start(&["serve"]);
+        assert_eq!(accepted(&place, &tokens), TOKENS);
+        assert_eq!(branches(&place), "pr-42");
+        let reason = incomplete(&place).expect("it is said");
         assert!(reason.contains(lost), "{reason}");
         server.stop(Signal::TERM);
-        // For the second start.
-        remove_logs(&state);
-        std::fs::create_dir(state.with_file_name("state.db-wal")).unwrap();
+        if lost != log {
+            remove_logs(&state);
+            std::fs::create_dir(state.with_file_name("state.db-wal")).unwrap();
+        }
     }
+    for kept in egret_state::repair::logs_set_aside(&state).unwrap() {
+        std::fs::remove_dir(kept).unwrap();
+    }
+    let server = place.start(&["serve"]);
+    assert_eq!(incomplete(&place), None);
+    server.stop(Signal::TERM);
 }
 
 #[tokio::test]
