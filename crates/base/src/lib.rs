@@ -26,7 +26,7 @@ pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Timestamp};
 pub use condition::Condition;
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use error::{Coded, Kind};
-pub use limit::{Limit, LimitExceeded, TenantShare, TenantUsage};
+pub use limit::{Limit, LimitExceeded, TenantShare, TenantUsage, count_left};
 pub use rhythm::{Rhythm, RhythmError};
 pub use signature::{SIGNATURE_HEADER, Signer};
 pub use task::{TaskReceipt, TaskRefused, TaskRequest, TaskSink};

@@ -1,7 +1,9 @@
 //! Named limits: everything that can grow has one, with a default and an error when it is hit.
 
+mod count;
 mod share;
 
+pub use self::count::count_left;
 pub use self::share::{TenantShare, TenantUsage};
 use crate::error::{Coded, Kind};
 

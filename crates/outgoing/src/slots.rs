@@ -12,6 +12,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use egret_base::count_left;
+
 use crate::Url;
 
 /// Failures in a row after which a receiver counts as unreachable.
@@ -164,17 +166,18 @@ impl Slots {
         delivery: Delivery,
         now_ms: u64,
     ) -> bool {
-        self.in_progress = self.in_progress.saturating_sub(1);
-        if let Some(count) = self.tenants.get_mut(tenant) {
-            *count -= 1;
-            if *count == 0 {
-                self.tenants.remove(tenant);
-            }
+        let in_progress = self.in_progress.checked_sub(1);
+        self.in_progress = count_left(in_progress, "outgoing requests in progress");
+        let own = self.tenants.get(tenant).and_then(|own| own.checked_sub(1));
+        match count_left(own, "outgoing requests of a tenant") {
+            0 => drop(self.tenants.remove(tenant)),
+            own => drop(self.tenants.insert(tenant.to_owned(), own)),
         }
         let Some(known) = self.receivers.get_mut(&ReceiverKey::new(receiver, tenant)) else {
             return false;
         };
-        known.in_progress -= 1;
+        let in_progress = known.in_progress.checked_sub(1);
+        known.in_progress = count_left(in_progress, "outgoing requests to a receiver");
         if known.slow_in_progress > 0 {
             known.slow_in_progress -= 1;
             self.slow_in_progress -= 1;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use super::{Limit, LimitExceeded};
+use super::{Limit, LimitExceeded, count_left};
 
 /// A limit on all tenants together and one on each.
 #[derive(Clone, Copy, Debug)]
@@ -94,11 +94,14 @@ impl<K: Eq + Hash> TenantUsage<K> {
 
     /// Counts less of a tenant, which has as much.
     pub fn subtract(&mut self, tenant: &K, amount: u64) {
-        self.all = self.all.saturating_sub(amount);
-        if let Some(own) = self.by_tenant.get_mut(tenant) {
-            *own = own.saturating_sub(amount);
-            if *own == 0 {
-                self.by_tenant.remove(tenant);
+        self.all = count_left(self.all.checked_sub(amount), "shares of all tenants");
+        let own = self.of(tenant).checked_sub(amount);
+        match count_left(own, "shares of a tenant") {
+            0 => drop(self.by_tenant.remove(tenant)),
+            own => {
+                if let Some(known) = self.by_tenant.get_mut(tenant) {
+                    *known = own;
+                }
             }
         }
     }
@@ -159,6 +162,25 @@ mod tests {
         usage.subtract(&"one", 3);
         assert_eq!((usage.all(), usage.of(&"one"), usage.of(&"two")), (1, 0, 1));
         assert_eq!(usage.by_tenant.len(), 1);
+    }
+
+    #[test]
+    fn a_count_that_would_fall_below_zero_is_said() {
+        let mut usage = TenantUsage::default();
+        usage.add("one", 3);
+        usage.add("two", 1);
+        usage.subtract(&"two", 2);
+        assert_eq!((usage.all(), usage.of(&"one"), usage.of(&"two")), (2, 3, 0));
+        usage.subtract(&"one", 3);
+        assert_eq!((usage.all(), usage.of(&"one")), (0, 0));
+        let active = crate::condition::active();
+        let is_said = |counted: &str| {
+            active
+                .iter()
+                .any(|found| found.name == "counts_wrong" && found.subject == counted)
+        };
+        assert!(is_said("shares of a tenant"), "{active:?}");
+        assert!(is_said("shares of all tenants"), "{active:?}");
     }
 
     #[test]

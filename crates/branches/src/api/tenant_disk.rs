@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use egret_base::settings::Size;
-use egret_base::{Limit, Timestamp};
+use egret_base::{Limit, Timestamp, count_left};
 use futures_util::{StreamExt, stream};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::JoinHandle;
@@ -229,7 +229,10 @@ impl Inner {
         let bytes = lock(&self.tenant_disks).bytes_of(tenant);
         let of_tombstones = destroyed.into_values().sum();
         let (counted, growing) = match tombstones {
-            Tombstones::Pass => (bytes.saturating_sub(of_tombstones), growing),
+            Tombstones::Pass => {
+                let living = bytes.checked_sub(of_tombstones);
+                (count_left(living, "bytes of a tenant's branches"), growing)
+            }
             Tombstones::Count { grown } => (bytes, growing.or(grown)),
         };
         let measured = Taken {

@@ -5,6 +5,7 @@
 //! stay on the tenant until the last holder has gone as well. The tenant stands here, because holders
 //! may outlive the queue.
 
+use super::tenants::subtract;
 use super::*;
 
 /// What a shared record belongs to.
@@ -71,7 +72,7 @@ impl State {
     pub(super) fn release_record(&mut self, record: u64) {
         let shared = self.shared.get_mut(record);
         let shared = shared.expect("a record is shared while it is held");
-        shared.holders = shared.holders.saturating_sub(1);
+        subtract(&mut shared.holders, 1, &mut self.news.miscounts);
         if shared.holders > 0 {
             return;
         }

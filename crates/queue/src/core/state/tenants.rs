@@ -67,18 +67,19 @@ impl Tenants {
         place
     }
 
-    /// Takes one reference back; a tenant without any is forgotten. Returns whether it was forgotten with a load,
-    /// which nothing takes back any more.
+    /// Takes one reference back; a tenant without any is forgotten. Returns whether it was counted wrongly: it had no
+    /// reference, or is forgotten with a load, which nothing takes back any more.
     #[must_use]
     pub(super) fn release(&mut self, place: Place) -> bool {
         let tenant = self.rows.get_mut(place);
+        let was_unused = tenant.uses == 0;
         tenant.uses = tenant.uses.saturating_sub(1);
         if tenant.uses > 0 {
             return false;
         }
         let tenant = self.rows.remove(place);
         self.places.remove(&tenant.name);
-        tenant.load != TaskLoad::default()
+        was_unused || tenant.load != TaskLoad::default()
     }
 
     /// The name of a tenant.
@@ -156,8 +157,8 @@ impl State {
 
     /// Takes a reference to a tenant back.
     pub(super) fn release_tenant(&mut self, tenant: Place) {
-        let was_loaded = self.tenants.release(tenant);
-        self.news.miscounts += u64::from(was_loaded);
+        let is_wrong = self.tenants.release(tenant);
+        self.news.miscounts += u64::from(is_wrong);
     }
 
     /// What there is of all tenants.

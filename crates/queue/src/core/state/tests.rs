@@ -406,3 +406,18 @@ fn a_sum_that_was_counted_wrongly_ends_at_zero() {
     assert_eq!(state.load_of("t"), TaskLoad::default());
     assert_eq!(state.news.miscounts, 1);
 }
+
+#[test]
+fn a_record_that_is_given_back_without_a_holder_was_counted_wrongly() {
+    let mut state = partition(QueueSettings::default());
+    let shared = SharedRecord {
+        tenant: state.tenants.acquire("t"),
+        owner: RecordOwner::Schedule,
+        bytes: 0,
+        holders: 0,
+    };
+    state.shared.insert(77, shared);
+    state.release_record(77);
+    assert_eq!(state.news.miscounts, 1);
+    assert_eq!(state.shared_records().count(), 0);
+}
