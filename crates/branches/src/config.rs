@@ -24,6 +24,9 @@ egret_base::settings! {
         /// without what they share with the source. Over it nothing is created, and the branch that
         /// grows most is suspended. Empty: four fifths of the volume.
         tenant_disk_max: Option<Size> = None; positive,
+        /// How long a request of a tenant that takes all of it waits until what the tenant has destroyed
+        /// is deleted.
+        tenant_purge_timeout: Span = Span::secs(60); positive,
         /// Largest value of a setting of a branch that takes memory: `shared_buffers`, `work_mem`,
         /// `maintenance_work_mem`. Empty: an eighth of the machine's.
         setting_memory_max: Option<Size> = None; positive,

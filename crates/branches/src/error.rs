@@ -1,6 +1,6 @@
 //! What can go wrong with branches.
 
-use egret_base::settings::Size;
+use egret_base::settings::{Size, Span};
 use egret_base::{Coded, Kind, LimitExceeded};
 use egret_linux::directory::DepthExceeded;
 use egret_postgres::PostgresError;
@@ -115,6 +115,14 @@ pub enum BranchesError {
     TenantTemplatesFull {
         /// The limit.
         max: u32,
+    },
+    /// What a tenant has destroyed was not deleted in time, and it is not known whether there is room without it.
+    #[error(
+        "files of destroyed branches of the tenant are still being deleted after branches.tenant_purge_timeout ({timeout}), and with them the tenant takes all of branches.tenant_disk_max: try again in a moment"
+    )]
+    DeletionLasts {
+        /// The limit.
+        timeout: Span,
     },
     /// The volume has too little room.
     #[error(
@@ -232,6 +240,7 @@ impl Coded for BranchesError {
             BranchesError::TemplatesFull { .. } | BranchesError::TenantTemplatesFull { .. } => {
                 "limit_exceeded"
             }
+            BranchesError::DeletionLasts { .. } => "branch_deletion_lasts",
             BranchesError::VolumeFull { .. } => "volume_full",
             BranchesError::Volume { .. } => "volume_unusable",
             BranchesError::Isolation { .. } => "branch_isolation",
@@ -272,7 +281,9 @@ impl Coded for BranchesError {
             BranchesError::TemplatesFull { .. } | BranchesError::TenantTemplatesFull { .. } => {
                 Kind::LimitReached
             }
-            BranchesError::VolumeFull { .. } | BranchesError::Stopping => Kind::Unavailable,
+            BranchesError::DeletionLasts { .. }
+            | BranchesError::VolumeFull { .. }
+            | BranchesError::Stopping => Kind::Unavailable,
             BranchesError::Io { .. } => Kind::Internal,
             BranchesError::Postgres(error) => error.kind(),
             BranchesError::Query(error) => error.kind(),
@@ -290,7 +301,9 @@ impl BranchesError {
     pub(crate) fn is_without_room(&self) -> bool {
         let is_limited = matches!(
             self,
-            BranchesError::VolumeFull { .. } | BranchesError::Limit(_)
+            BranchesError::VolumeFull { .. }
+                | BranchesError::Limit(_)
+                | BranchesError::DeletionLasts { .. }
         );
         is_limited || self.is_disk_full() || self.is_servers_full()
     }

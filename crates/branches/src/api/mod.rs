@@ -52,6 +52,7 @@ pub(crate) mod resident;
 mod role_passwords;
 mod room;
 pub mod session;
+mod shared_work;
 pub mod template;
 mod tenant_disk;
 pub mod verify;

@@ -3,14 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use egret_base::settings::Size;
 use egret_base::{Limit, Timestamp, count_left};
 use futures_util::{StreamExt, stream};
-use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::JoinHandle;
 
+use super::shared_work::{SharedWork, Turn, Work};
 use super::{Inner, lock};
 use crate::core::plan::Why;
 use crate::core::tenant_disk::{STEP_BYTES, TenantDisk};
@@ -23,16 +22,16 @@ use crate::store::volume::tenant::{TenantCopy, measure};
 /// The name of the limit.
 const LIMIT: &str = "branches.tenant_disk_max";
 
-/// How long a request that lacks room waits until what its tenant has destroyed is deleted.
-const PURGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// What is counted of a tenant without what it has destroyed.
+const LIVING_BYTES: &str = "bytes of a tenant's branches";
 
 /// What is done for one tenant by one task at a time.
 #[derive(Default)]
 pub(super) struct TenantTurns {
-    /// Held while it is measured: the others are not held up by its size and its requests.
-    measuring: Mutex<()>,
-    /// Held while what it has destroyed is deleted.
-    purging: Arc<Mutex<()>>,
+    /// Its measurements: other tenants are not held up by its size and its requests.
+    measuring: SharedWork<Taken>,
+    /// Deletions of what it has destroyed, with the bytes that it takes after each.
+    purging: SharedWork<u64>,
 }
 
 /// What the files of destroyed branches count for when a tenant is over its limit.
@@ -46,6 +45,7 @@ enum Tombstones {
 }
 
 /// What a tenant took a moment ago, in bytes.
+#[derive(Clone)]
 struct Taken {
     bytes: u64,
     /// How many of them destroyed branches have that are not deleted yet.
@@ -96,7 +96,9 @@ impl Inner {
             due.cloned().collect()
         };
         lock(&self.tenant_turns).retain(|tenant, turns| {
-            let is_held = Arc::strong_count(turns) > 1 || Arc::strong_count(&turns.purging) > 1;
+            let is_held = Arc::strong_count(turns) > 1
+                || turns.measuring.is_under_way()
+                || turns.purging.is_under_way();
             tenants.contains(tenant) || is_held
         });
         self.faults
@@ -147,15 +149,14 @@ impl Inner {
     /// room otherwise, what it has destroyed is deleted behind.
     async fn measure_watched(self: &Arc<Self>, tenant: &str) -> Result<(), BranchesError> {
         let turns = self.turns_of(tenant);
-        let taken = {
-            let Ok(_measuring) = turns.measuring.try_lock() else {
-                return Ok(());
-            };
-            self.measure_tenant(tenant, Tombstones::Pass).await?
+        let Some(turn) = turns.measuring.try_turn() else {
+            return Ok(());
         };
+        let taken = self.measure_tenant(tenant, Tombstones::Pass).await?;
+        turn.finish(taken.clone());
         if taken.of_tombstones > 0
             && taken.bytes > self.tenant_disk_max()?
-            && let Ok(turn) = turns.purging.clone().try_lock_owned()
+            && let Some(turn) = turns.purging.try_turn()
         {
             self.purge_tenant(tenant, turn, taken.growing);
         }
@@ -167,19 +168,20 @@ impl Inner {
     fn purge_tenant(
         self: &Arc<Self>,
         tenant: &str,
-        turn: OwnedMutexGuard<()>,
+        turn: Turn<u64>,
         grown: Option<BranchId>,
     ) -> JoinHandle<Result<u64, BranchesError>> {
         let (inner, tenant) = (self.clone(), tenant.to_owned());
         tokio::spawn(async move {
-            let _turn = turn;
             inner
                 .purge_tombstones(|branch| branch.tenant == tenant)
                 .await;
             let turns = inner.turns_of(&tenant);
-            let _measuring = turns.measuring.lock().await;
+            let measuring = turns.measuring.take_turn().await;
             let left = Tombstones::Count { grown };
             let taken = inner.measure_tenant(&tenant, left).await?;
+            measuring.finish(taken.clone());
+            turn.finish(taken.bytes);
             Ok(taken.bytes)
         })
     }
@@ -191,15 +193,30 @@ impl Inner {
         tenant: &str,
         grown: Option<BranchId>,
     ) -> Result<Option<u64>, BranchesError> {
-        let purging = self.turns_of(tenant).purging.clone();
+        let turns = self.turns_of(tenant);
         let purged = async {
-            let turn = purging.lock_owned().await;
-            self.purge_tenant(tenant, turn, grown).await
+            match turns.purging.join().await {
+                Work::Shared(bytes) => Ok(Ok(bytes)),
+                Work::Turn(turn) => self.purge_tenant(tenant, turn, grown).await,
+            }
         };
-        match tokio::time::timeout(PURGE_TIMEOUT, purged).await {
+        let timeout = self.config.tenant_purge_timeout.duration();
+        match tokio::time::timeout(timeout, purged).await {
             Ok(Ok(measured)) => measured.map(Some),
             Ok(Err(_)) => Err(BranchesError::Stopping),
             Err(_) => Ok(None),
+        }
+    }
+
+    /// What a tenant takes, by a measurement that began after this call.
+    async fn measure_now(self: &Arc<Self>, tenant: &str) -> Result<Taken, BranchesError> {
+        match self.turns_of(tenant).measuring.join().await {
+            Work::Shared(taken) => Ok(taken),
+            Work::Turn(turn) => {
+                let taken = self.measure_tenant(tenant, Tombstones::Pass).await?;
+                turn.finish(taken.clone());
+                Ok(taken)
+            }
         }
     }
 
@@ -231,7 +248,7 @@ impl Inner {
         let (counted, growing) = match tombstones {
             Tombstones::Pass => {
                 let living = bytes.checked_sub(of_tombstones);
-                (count_left(living, "bytes of a tenant's branches"), growing)
+                (count_left(living, LIVING_BYTES), growing)
             }
             Tombstones::Count { grown } => (bytes, growing.or(grown)),
         };
@@ -311,17 +328,20 @@ impl Inner {
         more: u64,
     ) -> Result<(), BranchesError> {
         let (more, limit) = (more.max(1), Limit::new(LIMIT, self.tenant_disk_max()?));
-        let turns = self.turns_of(tenant);
-        let taken = {
-            let _measuring = turns.measuring.lock().await;
-            self.measure_tenant(tenant, Tombstones::Pass).await?
-        };
-        let mut bytes = taken.bytes;
-        if taken.of_tombstones > 0 && limit.check(bytes.saturating_add(more)).is_err() {
-            let purged = self.await_purge(tenant, taken.growing).await?;
-            bytes = purged.unwrap_or(bytes);
+        let taken = self.measure_now(tenant).await?;
+        let checked = limit.check(taken.bytes.saturating_add(more));
+        if checked.is_ok() || taken.of_tombstones == 0 {
+            return Ok(checked?);
         }
-        Ok(limit.check(bytes.saturating_add(more))?)
+        if let Some(bytes) = self.await_purge(tenant, taken.growing).await? {
+            return Ok(limit.check(bytes.saturating_add(more))?);
+        }
+        // What the living branches take alone is known to be too much, or nothing is known of the limit.
+        let living = taken.bytes.checked_sub(taken.of_tombstones);
+        limit.check(count_left(living, LIVING_BYTES).saturating_add(more))?;
+        Err(BranchesError::DeletionLasts {
+            timeout: self.config.tenant_purge_timeout,
+        })
     }
 
     /// Refuses a branch of which not all is counted: its bytes would escape the limit.

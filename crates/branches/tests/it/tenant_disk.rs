@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use egret_base::Coded;
 use egret_base::settings::{Size, Span};
+use egret_base::{Coded, Kind};
 use egret_branches::model::{Branch, BranchState, From, NewBranch};
 use egret_branches::{BranchesError, Children, Steps};
 
@@ -166,6 +166,49 @@ async fn a_deletion_that_lasts_keeps_no_branch_from_being_stopped() {
     let files = home.directory.join("volume/branches").join(first.id.hex());
     assert!(files.exists());
     dam.open();
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_create_that_waits_for_a_deletion_in_vain_is_to_be_tried_again() {
+    let mut home = Home::new("deletion-waits");
+    home.config.tenant_disk_max = Some(Size::mib(60));
+    home.config.tenant_purge_timeout = Span::ms(1);
+    home.config.pool_quiet = Span::secs(3_600);
+    home.config.pool_patience = Span::secs(3_600);
+    let dam = Arc::new(Dam::default());
+    let egret = home.start_with(Some(dam.clone())).await;
+    egret.make_app().await;
+    branch(&egret, "one", "first").await.unwrap();
+    for _ in 0..5 {
+        ask(&egret, "one", "first", &table()).await.unwrap();
+    }
+    branch(&egret, "one", "second").await.unwrap();
+    let first_name = name("first");
+    let destroyed = egret
+        .branches
+        .destroy("one", &first_name, Children::Refuse, |_| true);
+    destroyed.await.unwrap();
+    // With what is not deleted the tenant is over its limit soon, and without it far from it.
+    let mut number = 0;
+    let refused = loop {
+        ask(&egret, "one", "second", &table()).await.unwrap();
+        number += 1;
+        if let Err(refused) = branch(&egret, "one", &format!("more-{number}")).await {
+            break refused;
+        }
+    };
+    assert_eq!(refused.code(), "branch_deletion_lasts", "{refused}");
+    assert_eq!(refused.kind(), Kind::Unavailable);
+    assert!(refused.retryable());
+    dam.open();
+    loop {
+        match branch(&egret, "one", "late").await {
+            Ok(_) => break,
+            Err(refused) => assert_eq!(refused.code(), "branch_deletion_lasts", "{refused}"),
+        }
+    }
     egret.assert_consistent().await;
     egret.stop().await;
 }
