@@ -16,6 +16,16 @@ pub enum BranchesError {
         /// The name.
         name: String,
     },
+    /// The branch has no such database.
+    #[error("branch `{name}` has no database `{database}`: it has {existing}")]
+    DatabaseNotFound {
+        /// The branch.
+        name: String,
+        /// The database.
+        database: String,
+        /// The first of those that it has.
+        existing: String,
+    },
     /// No template has this id, or there is none yet.
     #[error("template {id} does not exist: `egret branch template list` shows those that do")]
     TemplateNotFound {
@@ -227,6 +237,7 @@ impl Coded for BranchesError {
     fn code(&self) -> &'static str {
         match self {
             BranchesError::NotFound { .. } => "branch_not_found",
+            BranchesError::DatabaseNotFound { .. } => "branch_database_not_found",
             BranchesError::TemplateNotFound { .. } => "template_not_found",
             BranchesError::NameTaken { .. } => "branch_name_taken",
             BranchesError::Invalid { .. } => "invalid_request",
@@ -262,6 +273,7 @@ impl Coded for BranchesError {
     fn kind(&self) -> Kind {
         match self {
             BranchesError::NotFound { .. }
+            | BranchesError::DatabaseNotFound { .. }
             | BranchesError::TemplateNotFound { .. }
             | BranchesError::Expired { .. } => Kind::NotFound,
             BranchesError::Invalid { .. }

@@ -141,10 +141,24 @@ fn parameter(place: &'static str, text: String) -> Problem {
     let message = text
         .rsplit_once("deserialize query string: ")
         .map_or(text.as_str(), |(_, rest)| rest);
-    Problem::from(RequestError::Parameter {
-        place,
-        message: message.to_owned(),
-    })
+    let (name, reason) = message.rsplit_once(": ").unwrap_or(("", message));
+    let message = match number_refusal(reason) {
+        Some(reason) if name.is_empty() => reason.to_owned(),
+        Some(reason) => format!("{name}: {reason}"),
+        None => message.to_owned(),
+    };
+    Problem::from(RequestError::Parameter { place, message })
+}
+
+/// What std says of a text that is no whole number, in words for those who sent it.
+fn number_refusal(reason: &str) -> Option<&'static str> {
+    match reason {
+        "invalid digit found in string" => Some("it is no whole number, or a negative one"),
+        "cannot parse integer from empty string" => Some("it is empty and no whole number"),
+        "number too large to fit in target type" => Some("the number is too large"),
+        "number too small to fit in target type" => Some("the number is too small"),
+        _ => None,
+    }
 }
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {

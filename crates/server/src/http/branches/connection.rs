@@ -60,13 +60,13 @@ pub(super) struct Connection {
 
 /// How to connect to a branch
 ///
-/// The answer holds the password of the branch's role.
+/// The answer holds the password of the branch's role. The branch is woken, to be asked for its databases.
 #[utoipa::path(get, path = "/v1/branches/{name}/connection", operation_id = "getBranchConnection",
     tag = "branches", security(("token" = ["branches:write"])),
     params(("name" = String, Path, description = "Its name."), Wanted),
     responses(
         (status = 200, description = "The connection.", body = Connection),
-        (status = 404, description = "No branch has this name.", body = Problem,
+        (status = 404, description = "No branch has this name, or it has no such database.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 pub(super) async fn get_connection(
@@ -79,7 +79,8 @@ pub(super) async fn get_connection(
 ) -> Result<Json<Connection>, Problem> {
     let credentials = branches.credentials(caller.tenant(), &name)?;
     let address = (proxy.0)().ok_or_else(not_listening)?;
-    let database = database::choose(&branches, caller.tenant(), &name, wanted.database).await?;
+    let database =
+        database::choose_existing(&branches, caller.tenant(), &name, wanted.database).await?;
     let database = database_name(&database, &name, caller.tenant());
     let host = host(address, &uri, &headers);
     Ok(Json(connection(

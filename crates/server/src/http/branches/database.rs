@@ -6,6 +6,9 @@ use egret_branches::{Branches, BranchesError};
 /// The database every cluster has for administration; nobody's data, as a rule.
 const MAINTENANCE: &str = "postgres";
 
+/// Databases that are named where another one was asked for.
+const LISTED_MAX: usize = 20;
+
 /// The database that was named, else the only one the branch has. Without a name the branch is
 /// asked, and woken for it.
 pub(super) async fn choose(
@@ -15,13 +18,45 @@ pub(super) async fn choose(
     named: Option<String>,
 ) -> Result<String, BranchesError> {
     match named {
-        Some(named) if named.contains('\0') => Err(BranchesError::Invalid {
-            what: "database",
-            reason: "a name holds no NUL".to_owned(),
-        }),
-        Some(named) => Ok(named),
+        Some(named) => checked(named),
         None => only_one(branches.databases(tenant, name).await?),
     }
+}
+
+/// As [`choose`], where nothing else would tell that there is no such database: the branch is asked in any case, and
+/// woken for it.
+pub(super) async fn choose_existing(
+    branches: &Branches,
+    tenant: &str,
+    name: &BranchName,
+    named: Option<String>,
+) -> Result<String, BranchesError> {
+    let named = named.map(checked).transpose()?;
+    let databases = branches.databases(tenant, name).await?;
+    match named {
+        Some(database) if !databases.contains(&database) => Err(BranchesError::DatabaseNotFound {
+            name: name.to_string(),
+            database,
+            existing: listed(databases.iter().take(LISTED_MAX)),
+        }),
+        Some(database) => Ok(database),
+        None => only_one(databases),
+    }
+}
+
+fn checked(named: String) -> Result<String, BranchesError> {
+    if named.contains('\0') {
+        return Err(BranchesError::Invalid {
+            what: "database",
+            reason: "a name holds no NUL".to_owned(),
+        });
+    }
+    Ok(named)
+}
+
+fn listed<'a>(databases: impl Iterator<Item = &'a String>) -> String {
+    let quoted: Vec<String> = databases.map(|name| format!("`{name}`")).collect();
+    quoted.join(", ")
 }
 
 /// The user's only database; the maintenance database when there is no other.
@@ -37,11 +72,7 @@ fn only_one(databases: Vec<String>) -> Result<String, BranchesError> {
             what: "database",
             reason: format!(
                 "the branch has {}: name one of them",
-                several
-                    .iter()
-                    .map(|name| format!("`{name}`"))
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                listed(several.iter().copied())
             ),
         }),
     }

@@ -56,6 +56,7 @@ pub(super) struct StartOfPage {
     /// Those after this position; without it, those after the last that there is.
     after: Option<i64>,
     /// Changes of a page [default: 100].
+    #[param(minimum = 1)]
     limit: Option<u32>,
 }
 

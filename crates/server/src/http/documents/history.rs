@@ -27,6 +27,7 @@ pub(super) struct VersionsPage {
     /// The `next` of the page before.
     cursor: Option<String>,
     /// Versions of a page [default: 100].
+    #[param(minimum = 1)]
     limit: Option<u32>,
 }
 

@@ -26,7 +26,7 @@ use crate::problem::Problem;
         ("filter" = Option<Vec<String>>, Query, description = "A condition: a path, one of =, !=, <, <=, >, >=, in, prefix and exists, and a value. May be repeated."),
         ("sort" = Option<String>, Query, description = "A path; `-` before it: the largest first."),
         ("cursor" = Option<String>, Query, description = "The `next` of the page before."),
-        ("limit" = Option<u32>, Query, description = "Documents of a page [default: 100]."),
+        ("limit" = Option<u32>, Query, minimum = 1, description = "Documents of a page [default: 100]."),
         ("count" = Option<String>, Query, description = "Whether all are counted: `exact`, `planned` (as the planner thinks) or `none`."),
         ("fields" = Option<String>, Query, description = "These paths of the documents alone, with commas between them."),
         ("embed" = Option<String>, Query, description = "What these references are to comes along, with commas between their names.")),
@@ -113,6 +113,7 @@ pub(super) struct ReferrersPage {
     /// The `next` of the page before.
     cursor: Option<String>,
     /// Documents of a page [default: 100].
+    #[param(minimum = 1)]
     limit: Option<u32>,
 }
 

@@ -115,7 +115,7 @@ pub(super) async fn flags(State(series): State<Series>, _: Member) -> Response {
 /// `GET /v1/series/cardinality` looks into blocks as well.
 #[utoipa::path(get, path = "/prometheus/api/v1/status/tsdb", operation_id = "getTsdb", tag = "series",
     security(("token" = ["series:read"])),
-    params(("limit" = Option<u64>, Query, description = "Entries of each list; 10 unless said.")),
+    params(("limit" = Option<u64>, Query, minimum = 1, maximum = 10_000, description = "Entries of each list; 10 unless said.")),
     responses((status = 200, description = "Series by metric, label and value.",
         content_type = "application/json")))]
 pub(super) async fn tsdb(

@@ -179,6 +179,22 @@ async fn a_branch_with_several_databases_asks_which() {
     let path = "/v1/branches/several/connection?database=a%00b";
     rig.refused(Method::GET, path, Value::Null, 400, "invalid_request")
         .await;
+    let path = "/v1/branches/several/connection?database=nodb";
+    let problem = rig
+        .refused(
+            Method::GET,
+            path,
+            Value::Null,
+            404,
+            "branch_database_not_found",
+        )
+        .await;
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("no database `nodb`"), "{detail}");
+    assert!(
+        detail.contains("`app`") && detail.contains("`reports`"),
+        "{detail}"
+    );
     let connection = rig
         .get("/v1/branches/several/connection?database=reports")
         .await;
