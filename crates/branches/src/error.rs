@@ -49,14 +49,14 @@ pub enum BranchesError {
         reason: String,
     },
     /// The branch is protected.
-    #[error("branch `{name}` is protected: `egret branch protect {name} --off` first")]
+    #[error("branch `{name}` is protected: set its `protected` to false first")]
     Protected {
         /// The name.
         name: String,
     },
     /// Other branches were made from this one.
     #[error(
-        "branch `{name}` has children ({children}): destroy them first, or all at once with --children"
+        "branch `{name}` has children ({children}): destroy them first, or set `children` to destroy them with it"
     )]
     HasChildren {
         /// The name.
@@ -76,7 +76,7 @@ pub enum BranchesError {
     },
     /// The template was taken of the branch itself or of one that descends from it.
     #[error(
-        "template {template} was taken of `{origin}`, which is `{name}` or descends from it: a branch cannot become its own descendant; create a new branch with --from template:{template} instead"
+        "template {template} was taken of `{origin}`, which is `{name}` or descends from it: a branch cannot become its own descendant; create a new branch `from` template:{template} instead"
     )]
     Cycle {
         /// The branch that was to be reset.
@@ -112,7 +112,7 @@ pub enum BranchesError {
     PoolSize(LimitExceeded),
     /// As many templates exist as there may be.
     #[error(
-        "limit branches.templates_max is {max}: every branch made with --from branch:NAME or --from head holds a template; destroy such branches, make new ones with --from template:ID of `egret branch template list`, or raise the setting"
+        "limit branches.templates_max is {max}: every branch made `from` branch:NAME or head holds a template; destroy such branches, make new ones `from` template:ID, or raise the setting"
     )]
     TemplatesFull {
         /// The limit.
@@ -120,7 +120,7 @@ pub enum BranchesError {
     },
     /// The branches of a tenant hold as many templates as they may.
     #[error(
-        "limit branches.tenant_templates_max is {max}: every branch of the tenant that was made with --from branch:NAME or --from head holds a template; destroy such branches, make new ones with --from template:ID of `egret branch template list`, or raise the setting"
+        "limit branches.tenant_templates_max is {max}: every branch of the tenant that was made `from` branch:NAME or head holds a template; destroy such branches, make new ones `from` template:ID, or raise the setting"
     )]
     TenantTemplatesFull {
         /// The limit.

@@ -163,7 +163,14 @@ async fn a_branch_of_a_branch_has_its_state_and_outlives_nothing() {
         .branches
         .destroy(DEFAULT_TENANT, &name("parent"), Children::Refuse, |_| true)
         .await;
-    assert_eq!(refused.unwrap_err().code(), "branch_has_children");
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), "branch_has_children");
+    // The API's own parameter, and no option of the command line.
+    let text = refused.to_string();
+    assert!(
+        text.contains("`children`") && !text.contains("--"),
+        "{text}"
+    );
     egret
         .branches
         .reset(DEFAULT_TENANT, &name("child"), None)

@@ -13,6 +13,21 @@ use crate::failure::Failure;
 use crate::output::{Output, bytes, decode, duration, facts, listing};
 
 pub(crate) async fn run(command: cli::Branch, api: &Api, output: Output) -> Result<(), Failure> {
+    carry_out(command, api, output).await.map_err(with_option)
+}
+
+/// A refusal of the server, with the option that helps.
+fn with_option(failure: Failure) -> Failure {
+    let hint = match failure.code.as_str() {
+        "branch_has_children" => "--children destroys them with it",
+        "branch_protected" => "`egret branch protect NAME --off` takes the protection away",
+        "branch_cycle" => "`egret branch create NAME --from template:ID` makes a new branch",
+        _ => return failure,
+    };
+    failure.with_hint(hint)
+}
+
+async fn carry_out(command: cli::Branch, api: &Api, output: Output) -> Result<(), Failure> {
     match command {
         cli::Branch::Volume(command) => volume::volume(command, api, output).await,
         cli::Branch::Pool(command) => pool::run(command, api, output).await,
