@@ -154,7 +154,25 @@ impl Size {
     pub const fn bytes(self) -> u64 {
         self.0
     }
+
+    /// To be shown: whole megabytes, rounded down, where it has some.
+    pub const fn rounded_down(self) -> Self {
+        if self.0 < MIB {
+            return self;
+        }
+        Self(self.0 / MIB * MIB)
+    }
+
+    /// To be shown: whole megabytes, rounded up, where it has some.
+    pub const fn rounded_up(self) -> Self {
+        if self.0 < MIB {
+            return self;
+        }
+        Self(self.0.div_ceil(MIB).saturating_mul(MIB))
+    }
 }
+
+const MIB: u64 = 1 << 20;
 
 const SIZE_UNITS: [(&str, u32); 5] = [("TB", 40), ("GB", 30), ("MB", 20), ("kB", 10), ("B", 0)];
 

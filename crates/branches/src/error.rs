@@ -107,6 +107,16 @@ pub enum BranchesError {
     /// A named limit is reached.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
+    /// A named limit on a size is reached.
+    #[error("limit {name} is {max}, but {asked} is needed: ask for less or raise the setting")]
+    SizeLimit {
+        /// The limit's name.
+        name: &'static str,
+        /// The largest size allowed.
+        max: Size,
+        /// What was asked for.
+        asked: Size,
+    },
     /// A size of a pool is beyond its limit, which no wait changes.
     #[error(transparent)]
     PoolSize(LimitExceeded),
@@ -248,9 +258,9 @@ impl Coded for BranchesError {
             BranchesError::WrongState { .. } => "branch_wrong_state",
             BranchesError::Expired { .. } => "branch_expired",
             BranchesError::Limit(limit) | BranchesError::PoolSize(limit) => limit.code(),
-            BranchesError::TemplatesFull { .. } | BranchesError::TenantTemplatesFull { .. } => {
-                "limit_exceeded"
-            }
+            BranchesError::SizeLimit { .. }
+            | BranchesError::TemplatesFull { .. }
+            | BranchesError::TenantTemplatesFull { .. } => "limit_exceeded",
             BranchesError::DeletionLasts { .. } => "branch_deletion_lasts",
             BranchesError::VolumeFull { .. } => "volume_full",
             BranchesError::Volume { .. } => "volume_unusable",
@@ -290,9 +300,9 @@ impl Coded for BranchesError {
             | BranchesError::Volume { .. } => Kind::Conflict,
             BranchesError::ChildrenBeyondScopes { .. } => Kind::Denied,
             BranchesError::Limit(limit) => limit.kind(),
-            BranchesError::TemplatesFull { .. } | BranchesError::TenantTemplatesFull { .. } => {
-                Kind::LimitReached
-            }
+            BranchesError::SizeLimit { .. }
+            | BranchesError::TemplatesFull { .. }
+            | BranchesError::TenantTemplatesFull { .. } => Kind::LimitReached,
             BranchesError::DeletionLasts { .. }
             | BranchesError::VolumeFull { .. }
             | BranchesError::Stopping => Kind::Unavailable,
@@ -309,12 +319,22 @@ impl Coded for BranchesError {
 }
 
 impl BranchesError {
+    /// A limit that counts bytes, shown as its setting is.
+    pub(crate) fn of_size(exceeded: LimitExceeded) -> Self {
+        BranchesError::SizeLimit {
+            name: exceeded.name,
+            max: Size(exceeded.max).rounded_down(),
+            asked: Size(exceeded.asked).rounded_up(),
+        }
+    }
+
     /// Whether there is no room for what was to be done: on the volume, within a limit, or for a server.
     pub(crate) fn is_without_room(&self) -> bool {
         let is_limited = matches!(
             self,
             BranchesError::VolumeFull { .. }
                 | BranchesError::Limit(_)
+                | BranchesError::SizeLimit { .. }
                 | BranchesError::DeletionLasts { .. }
         );
         is_limited || self.is_disk_full() || self.is_servers_full()

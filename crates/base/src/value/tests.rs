@@ -50,3 +50,18 @@ proptest! {
         let _ = Option::<u32>::read(&text);
     }
 }
+
+#[test]
+fn a_measured_size_is_shown_in_whole_megabytes() {
+    for (bytes, down, up) in [
+        (0, "0B", "0B"),
+        (1_023, "1023B", "1023B"),
+        ((60 << 20) + 1, "60MB", "61MB"),
+        (60 << 20, "60MB", "60MB"),
+        (1 << 30, "1GB", "1GB"),
+    ] {
+        assert_eq!(Size(bytes).rounded_down().to_string(), down);
+        assert_eq!(Size(bytes).rounded_up().to_string(), up);
+    }
+    assert_eq!(Size(u64::MAX).rounded_up(), Size(u64::MAX));
+}

@@ -231,7 +231,7 @@ impl Inner {
         let cloned = blocking(move || volume.clone_tree(&from, &to).map_err(io("clone", &from)));
         match cloned.await {
             Err(error) if error.is_disk_full() => Err(BranchesError::VolumeFull {
-                free: Size(self.mounted().space()?.free >> 20 << 20),
+                free: Size(self.mounted().space()?.free).rounded_down(),
                 needed: self.config.free_min,
             }),
             cloned => cloned,
@@ -290,7 +290,7 @@ impl Inner {
     fn check_free(&self, free: Size) -> Result<(), BranchesError> {
         if free < self.config.free_min {
             return Err(BranchesError::VolumeFull {
-                free: Size(free.0 >> 20 << 20),
+                free: free.rounded_down(),
                 needed: self.config.free_min,
             });
         }
@@ -324,8 +324,8 @@ impl Inner {
         let needed = Size(self.config.free_min.bytes().saturating_add(copied));
         if free < needed.bytes() {
             return Err(BranchesError::VolumeFull {
-                free: Size(free >> 20 << 20),
-                needed: Size(needed.bytes() >> 20 << 20),
+                free: Size(free).rounded_down(),
+                needed: needed.rounded_up(),
             });
         }
         Ok(copied)

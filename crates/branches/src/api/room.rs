@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use egret_base::Condition;
+use egret_base::settings::Size;
 
 use super::{Inner, lock};
 use crate::core::plan::Why;
@@ -68,9 +69,9 @@ impl Inner {
     fn note_room(&self, free: u64, full: &Condition) {
         let least = self.config.free_min.bytes();
         if free < least {
-            let reason = format_args!("{free} bytes are free, branches.free_min is {least}");
+            let (free, least) = (Size(free).rounded_down(), self.config.free_min);
             full.fail(
-                reason,
+                format_args!("{free} are free, branches.free_min is {least}"),
                 "the volume is full: branches that grow are suspended",
             );
         } else if free >= least.saturating_mul(2) {

@@ -329,16 +329,20 @@ impl Inner {
     ) -> Result<(), BranchesError> {
         let (more, limit) = (more.max(1), Limit::new(LIMIT, self.tenant_disk_max()?));
         let taken = self.measure_now(tenant).await?;
-        let checked = limit.check(taken.bytes.saturating_add(more));
+        let check = |taken: u64| {
+            let checked = limit.check(taken.saturating_add(more));
+            checked.map_err(BranchesError::of_size)
+        };
+        let checked = check(taken.bytes);
         if checked.is_ok() || taken.of_tombstones == 0 {
-            return Ok(checked?);
+            return checked;
         }
         if let Some(bytes) = self.await_purge(tenant, taken.growing).await? {
-            return Ok(limit.check(bytes.saturating_add(more))?);
+            return check(bytes);
         }
         // What the living branches take alone is known to be too much, or nothing is known of the limit.
         let living = taken.bytes.checked_sub(taken.of_tombstones);
-        limit.check(count_left(living, LIVING_BYTES).saturating_add(more))?;
+        check(count_left(living, LIVING_BYTES))?;
         Err(BranchesError::DeletionLasts {
             timeout: self.config.tenant_purge_timeout,
         })
@@ -425,6 +429,6 @@ fn subject_of(tenant: &str) -> String {
 }
 
 fn taken(bytes: u64, limit: u64) -> String {
-    let (bytes, limit) = (Size(bytes >> 20 << 20), Size(limit));
+    let (bytes, limit) = (Size(bytes).rounded_down(), Size(limit).rounded_down());
     format!("the tenant's branches take {bytes}, {LIMIT} is {limit}")
 }

@@ -35,7 +35,7 @@ impl Branches {
         if size < image::SIZE_MIN {
             return refuse(&format!("a volume needs at least {}", image::SIZE_MIN));
         }
-        let third = Size((inner.mounted().space()?.free / 3) >> 20 << 20);
+        let third = Size(inner.mounted().space()?.free / 3).rounded_down();
         if size > third {
             return refuse(&format!(
                 "{size} is more than a third of the free space, which is {third}: ask for less"

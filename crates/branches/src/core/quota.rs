@@ -34,12 +34,16 @@ pub fn check_settings(
             what: "settings",
             reason: format!("`{value}` is no number with a unit that {name} takes"),
         })?;
-        limit
-            .check(asked)
-            .map_err(|exceeded| BranchesError::Invalid {
+        limit.check(asked).map_err(|exceeded| {
+            let shown = match unit {
+                Unit::Count => exceeded.to_string(),
+                Unit::Bytes(_) => BranchesError::of_size(exceeded).to_string(),
+            };
+            BranchesError::Invalid {
                 what: "settings",
-                reason: format!("{name}: {exceeded}"),
-            })?;
+                reason: format!("{name}: {shown}"),
+            }
+        })?;
     }
     Ok(())
 }

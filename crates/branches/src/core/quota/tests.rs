@@ -33,6 +33,8 @@ fn settings_that_take_the_machine_are_refused_with_the_name_of_the_limit() {
         let refused = check(name, value).unwrap_err();
         assert!(refused.contains(limit), "{name}={value}: {refused}");
     }
+    let refused = check("shared_buffers", "2GB").unwrap_err();
+    assert!(refused.contains("but 2GB is needed"), "{refused}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub fn create(image: &Path, root: &Path, size: Size) -> Result<(), BranchesError
         return Err(fail(format!(
             "an image needs {SIZE_MIN}, but a third of the free space of {} is {}",
             parent.display(),
-            Size(third >> 20 << 20),
+            Size(third).rounded_down(),
         )));
     }
     let new = image.with_extension("img.new");
