@@ -35,6 +35,10 @@ const REVEALING: [&str; 8] = [
     "rusqlite",
 ];
 
+/// Where tokio-postgres writes at INFO what a server tells a session: texts of others, such as a WARNING at the start of
+/// each session about a `default_tablespace` of the source that does not exist.
+const NOTICES: &str = "tokio_postgres::connection";
+
 /// The bar, short enough for a small window; the line above it in the log says what is fetched.
 fn style() -> ProgressStyle {
     let arrived = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
@@ -77,7 +81,7 @@ fn filter(config: &ProgramConfig) -> anyhow::Result<EnvFilter> {
     if word.contains('[') {
         bail!("egret.log_level is `{word}`: directives for spans are not taken; name modules");
     }
-    EnvFilter::try_new(without_secrets(&config.log_level))
+    EnvFilter::try_new(without_notices(without_secrets(&config.log_level)))
         .with_context(|| format!("egret.log_level `{}`", config.log_level))
 }
 
@@ -110,6 +114,15 @@ fn without_secrets(directives: &str) -> String {
         }
     }
     kept.join(",")
+}
+
+/// The directives, without what servers tell sessions unless it is asked for by name.
+fn without_notices(mut directives: String) -> String {
+    let mut named = directives.split(',').map(str::trim);
+    if !named.any(|directive| directive.starts_with(NOTICES)) {
+        directives.push_str(&format!(",{NOTICES}=off"));
+    }
+    directives
 }
 
 /// Starts logging for the whole process.

@@ -1,6 +1,6 @@
 //! What libraries would show of secrets is written at no level.
 
-use super::without_secrets;
+use super::{without_notices, without_secrets};
 
 #[test]
 fn libraries_that_show_what_they_send_stay_at_info() {
@@ -21,4 +21,16 @@ fn libraries_that_show_what_they_send_stay_at_info() {
         assert!(!directives.contains("tokio_postgres=trace"));
     }
     assert!(without_secrets("debug,h2=warn").contains("h2=warn"));
+}
+
+#[test]
+fn what_servers_tell_sessions_is_written_where_it_is_named_only() {
+    let directives = |text: &str| without_notices(text.to_owned());
+    assert_eq!(directives("info"), "info,tokio_postgres::connection=off");
+    assert_eq!(
+        directives("info,tokio_postgres=info"),
+        "info,tokio_postgres=info,tokio_postgres::connection=off"
+    );
+    let named = "warn, tokio_postgres::connection=info";
+    assert_eq!(directives(named), named);
 }
