@@ -378,3 +378,34 @@ pub(crate) fn io(
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn want_of_room_is_told_from_other_failures() {
+        let of_file = |kind: ErrorKind| io("clone", Path::new("template"))(kind.into());
+        for error in [
+            of_file(ErrorKind::StorageFull),
+            of_file(ErrorKind::QuotaExceeded),
+            BranchesError::VolumeFull {
+                free: Size(0),
+                needed: Size::mib(64),
+            },
+            BranchesError::Postgres(PostgresError::NoProcessLeft { max: 10 }),
+        ] {
+            assert!(error.is_without_room(), "{error}");
+        }
+        for error in [
+            of_file(ErrorKind::NotFound),
+            of_file(ErrorKind::PermissionDenied),
+            BranchesError::Stopping,
+        ] {
+            assert!(!error.is_without_room(), "{error}");
+        }
+    }
+}

@@ -20,7 +20,7 @@ struct Thief {
 }
 
 impl Thief {
-    fn before(step: &'static str) -> Arc<Self> {
+    fn at(step: &'static str) -> Arc<Self> {
         Arc::new(Self {
             step,
             path: Mutex::default(),
@@ -63,7 +63,7 @@ async fn state(egret: &Egret) -> BranchState {
 async fn a_reset_that_cannot_copy_leaves_the_branch_running_as_it_was() {
     let mut home = Home::new("reset-copy");
     home.config.volume = "copy".to_owned();
-    let thief = Thief::before("create.clone");
+    let thief = Thief::at("create.clone");
     let egret = home.start_with(Some(thief.clone())).await;
     egret.make_app().await;
     let one = egret.branch("one").await;
@@ -93,7 +93,7 @@ async fn a_reset_whose_server_does_not_start_leaves_the_branch_as_it_was() {
     let mut home = Home::new("reset-start");
     // No pool is filled, whose starts the thief would meet.
     home.config.volume = "copy".to_owned();
-    let thief = Thief::before("start.launch");
+    let thief = Thief::at("start.launch");
     let egret = home.start_with(Some(thief.clone())).await;
     egret.make_app().await;
     let one = egret.branch("one").await;
