@@ -161,7 +161,12 @@ impl Reading {
                 // Where the outbox was removed, the next session finds none.
                 Err(error) => {
                     let passes = error.retryable() || is_removed(&error);
-                    (egret_base::error::chain(&error), passes)
+                    let reason = match &error {
+                        // Its message has its causes.
+                        QueueError::Postgres(error) => error.to_string(),
+                        error => egret_base::error::chain(error),
+                    };
+                    (reason, passes)
                 }
             };
             self.outbox.inner.metrics.interrupted();
