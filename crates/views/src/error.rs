@@ -38,7 +38,7 @@ pub enum ViewsError {
     #[error("{0}")]
     Refused(Refusal),
     /// The query reads something that is not covered.
-    #[error("{what} is not maintained incrementally: {advice}")]
+    #[error("{what} is not supported: {advice}")]
     Unsupported {
         /// What.
         what: String,
@@ -238,12 +238,17 @@ pub enum ViewsError {
         reason: String,
     },
     /// A refresh failed. The view shows what it showed before.
-    #[error("view `{name}` could not be refreshed, and shows what it showed before: {reason}")]
+    #[error(
+        "view `{name}` could not be refreshed, and shows what it showed before: {reason}{}",
+        remedy(*is_suspended)
+    )]
     Failed {
         /// The name.
         name: String,
         /// What went wrong.
         reason: String,
+        /// Whether the view is suspended by now, so that to refresh it again does not help.
+        is_suspended: bool,
     },
     /// It is suspended.
     #[error("view `{name}` is suspended: {reason}; repair it, or make it active again")]
@@ -269,6 +274,14 @@ pub enum ViewsError {
 
 fn kept_from(first: &Option<i64>) -> String {
     first.map_or_else(String::new, |first| format!(", but those from {first} on"))
+}
+
+/// What to do about a refresh that failed.
+fn remedy(is_suspended: bool) -> &'static str {
+    match is_suspended {
+        true => "; it is suspended now: repair it, or make it active again",
+        false => "",
+    }
 }
 
 /// What the server says, on one line.
@@ -424,6 +437,9 @@ impl Coded for ViewsError {
             | Self::FuseBlown { .. }
             | Self::NotFilled { .. }
             | Self::NotFollowed { .. }
+            | Self::Failed {
+                is_suspended: true, ..
+            }
             | Self::Suspended { .. } => Kind::Conflict,
             Self::NotFound { .. } => Kind::NotFound,
             Self::Right { .. } | Self::ReadDenied { .. } => Kind::Denied,
