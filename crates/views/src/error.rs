@@ -83,7 +83,7 @@ pub enum ViewsError {
         /// The name.
         name: String,
     },
-    /// No database that can be looked into has a view of this name, and there are others.
+    /// No database that accepts sessions has a view of this name, and there are others.
     #[error(
         "view `{name}` was not found, and not every database accepts sessions at present: name its database"
     )]
