@@ -302,6 +302,11 @@ impl From<DatabasesError> for ViewsError {
     fn from(error: DatabasesError) -> Self {
         match error {
             DatabasesError::Postgres(error) => error.into(),
+            // As where something is removed from a database.
+            error @ DatabasesError::Unknown { .. } => PostgresError::DatabaseNotFound {
+                reason: format!("database: {error}"),
+            }
+            .into(),
             error => Self::Invalid {
                 what: "database",
                 reason: error.to_string(),
