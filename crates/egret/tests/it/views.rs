@@ -355,7 +355,7 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
     check(
         &place,
         &["uninstall", "--force"],
-        &["nothing of egret is left in postgres: 1 views are gone"],
+        &["nothing of egret is left in postgres: 1 view is gone"],
     );
     assert_eq!(place.psql(&url, size).unwrap(), before);
     assert_eq!(
