@@ -6,7 +6,7 @@ use egret_postgres::slots::SlotsTaken;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::{PostgresError, installation, retry, tokio_postgres};
 
-use self::phrases::{at_version, counted, listed, unresolved};
+use self::phrases::{at_version, counted, listed, said, unresolved};
 use crate::core::collection::Told;
 use crate::core::decide::Etag;
 use crate::model::{CollectionName, DocumentId, Referrers, Violation};
@@ -249,11 +249,11 @@ pub enum DocumentsError {
         reason: String,
     },
     /// The server refused, or could not be asked.
-    #[error("the server says: {message}")]
+    #[error("{}", said(.code, .message))]
     Server {
         /// Its code, if it said one.
         code: Option<SqlState>,
-        /// What it said.
+        /// What it said, or why it could not be asked.
         message: String,
         /// Whether the session is of no use any more.
         is_lost: bool,

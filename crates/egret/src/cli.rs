@@ -17,8 +17,8 @@ pub use self::document::{
     PutDocument, QueryDocuments, Shape, Subscription, TailDocuments,
 };
 pub use self::queue::{
-    Backoff, CallbackListing, Create as CreateQueue, Cron, Dead, Enqueue, Jitter, Listing, Missed,
-    Outbox, Produced, Put, Queue, Retry, Work,
+    Backoff, CallbackCommand, CallbackListing, Create as CreateQueue, Cron, Dead, Enqueue, Jitter,
+    Listing, Missed, Outbox, Produced, Put, Queue, Retry, Work,
 };
 pub use self::series::{Delete, Export, ExportFormat, ImportFormat, Monitor, Range, Series};
 pub use self::view::{

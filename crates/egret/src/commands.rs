@@ -10,6 +10,7 @@ mod connect;
 pub(crate) mod document;
 pub(crate) mod events;
 mod external;
+mod plural;
 mod pool;
 mod query;
 mod queue;

@@ -14,7 +14,7 @@ use crate::pool;
 use crate::slots::{Slot, TenantSlots};
 
 /// The database of every server, to which those who want the list of the others connect.
-const MAINTENANCE: &str = "postgres";
+pub(crate) const MAINTENANCE: &str = "postgres";
 
 /// Databases that can be connected to, templates left out.
 pub const CONNECTABLE_DATABASES: &str = "SELECT datname::text FROM pg_catalog.pg_database \

@@ -203,7 +203,7 @@ impl Service for EmbeddedServer {
             self.start_once().await.map_err(|error| StartError {
                 service: "postgres",
                 is_fatal: false,
-                message: egret_base::error::chain(&error),
+                message: error.to_string(),
             })
         })
     }

@@ -1,11 +1,20 @@
 //! Connections with several hosts: which of them failed, and how.
 
-use tokio_postgres::config::{Host, LoadBalanceHosts};
+use std::cmp::Reverse;
+
+use tokio_postgres::config::{Host, LoadBalanceHosts, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Config, Connection, Socket};
 
+use crate::databases::MAINTENANCE;
 use crate::error::{PostgresError, describe, is_unknown_database, server};
 use crate::retry;
+
+/// Hosts whose errors a message has.
+const HOSTS_SHOWN_MAX: usize = 10;
+
+/// Bytes of a host's error in a message.
+const REASON_BYTES_MAX: usize = 300;
 
 /// A session and what drives it.
 type Session<T> = (
@@ -27,30 +36,83 @@ where
     if hosts.len() < 2 || is_balanced {
         return connection.connect(tls).await.map_err(server("connect"));
     }
-    let mut reasons = Vec::new();
-    let mut decisive: Option<tokio_postgres::Error> = None;
+    let mut failures = Vec::new();
     for (name, host) in hosts {
         match host.connect(tls.clone()).await {
             Ok(session) => return Ok(session),
-            Err(error) => {
-                reasons.push(format!("{name}: {}", describe(&error)));
-                if decisive
-                    .as_ref()
-                    .is_none_or(|earlier| weight(&error) > weight(earlier))
-                {
-                    decisive = Some(error);
-                }
-            }
+            Err(error) => failures.push(Failure { name, host, error }),
         }
     }
+    let reasons = reasons(&failures);
+    let decisive = decisive(&failures, &tls).await;
     Err(PostgresError::NoHost {
-        reasons: reasons.join("; "),
-        source: decisive.expect("there are at least two hosts, and each failed"),
+        reasons,
+        source: failures.swap_remove(decisive).error,
     })
 }
 
-/// How much an error of one host says about all of them. Where one may take the session later, all may; and a database is
-/// gone only if none of them has it, as a standby may lag behind.
+/// A host that opened no session.
+struct Failure {
+    name: String,
+    host: Config,
+    error: tokio_postgres::Error,
+}
+
+/// Each host with its error, as far as there is room.
+fn reasons(failures: &[Failure]) -> String {
+    let shown = failures.iter().take(HOSTS_SHOWN_MAX);
+    let mut reasons: Vec<String> = shown
+        .map(|failure| {
+            let mut reason = describe(&failure.error);
+            if reason.len() > REASON_BYTES_MAX {
+                reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+                reason.push('…');
+            }
+            format!("{}: {reason}", failure.name)
+        })
+        .collect();
+    match failures.len().saturating_sub(HOSTS_SHOWN_MAX) {
+        0 => {}
+        1 => reasons.push("and another host".to_owned()),
+        more => reasons.push(format!("and {more} other hosts")),
+    }
+    reasons.join("; ")
+}
+
+/// The place of the failure that says most about all hosts. A database that the primary does not have is gone, whatever
+/// the other hosts answer.
+async fn decisive<T>(failures: &[Failure], tls: &T) -> usize
+where
+    T: MakeTlsConnect<Socket> + Clone,
+{
+    let lacks_it = |failure: &Failure| is_unknown_database(&failure.error);
+    if !failures.iter().all(lacks_it) {
+        for (place, failure) in failures.iter().enumerate() {
+            if lacks_it(failure) && is_primary(&failure.host, tls.clone()).await {
+                return place;
+            }
+        }
+    }
+    let places = failures.iter().enumerate();
+    // The first of those that weigh most.
+    let decisive = places.min_by_key(|(_, failure)| Reverse(weight(&failure.error)));
+    decisive.map_or(0, |(place, _)| place)
+}
+
+/// Whether a host accepts writes, as far as its maintenance database shows it.
+async fn is_primary<T>(host: &Config, tls: T) -> bool
+where
+    T: MakeTlsConnect<Socket>,
+{
+    let mut maintenance = host.clone();
+    maintenance
+        .dbname(MAINTENANCE)
+        .target_session_attrs(TargetSessionAttrs::ReadWrite);
+    maintenance.connect(tls).await.is_ok()
+}
+
+/// How much an error of one host says about all of them. Where one may take the session later, all may; and unless the
+/// primary answers, a database is gone only if no host has it, as a standby may lag behind.
 fn weight(error: &tokio_postgres::Error) -> u8 {
     if retry::is_transient(error) {
         2
@@ -134,3 +196,6 @@ fn without_hosts(connection: &Config) -> Config {
         .channel_binding(connection.get_channel_binding());
     single
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{PostgresError, describe, server};
 use crate::external;
+use crate::hosts;
 use crate::pool::within_timeout;
 use crate::retry::Policy;
 use crate::session_settings;
@@ -92,7 +93,7 @@ pub struct Attentive {
 /// Opens a session that listens on a channel.
 ///
 /// # Errors
-/// [`PostgresError::Server`].
+/// [`PostgresError::Server`]; [`PostgresError::NoHost`] of several hosts; [`PostgresError::ConnectTimeout`].
 pub async fn attend(
     connection: &tokio_postgres::Config,
     channel: &str,
@@ -116,10 +117,10 @@ async fn attend_over<T>(
     channel: &str,
 ) -> Result<Attentive, PostgresError>
 where
-    T: MakeTlsConnect<Socket>,
+    T: MakeTlsConnect<Socket> + Clone,
     T::Stream: Send + 'static,
 {
-    let connecting = async { connection.connect(tls).await.map_err(server("connect")) };
+    let connecting = hosts::connect(connection, tls);
     let (client, mut driver) = within_timeout(connection, connecting).await?;
     let heard = Arc::new(Notify::new());
     let tell = heard.clone();
@@ -144,13 +145,13 @@ where
 }
 
 /// Returns `Ok` when a connection that had worked ended.
-async fn listen_once<T: MakeTlsConnect<Socket>>(
+async fn listen_once<T: MakeTlsConnect<Socket> + Clone>(
     connection: &tokio_postgres::Config,
     tls: T,
     channels: &[String],
     reports: &mpsc::Sender<Heard>,
 ) -> Result<(), PostgresError> {
-    let connecting = async { connection.connect(tls).await.map_err(server("connect")) };
+    let connecting = hosts::connect(connection, tls);
     let (client, mut driver) = within_timeout(connection, connecting).await?;
     let mut messages = stream::poll_fn(move |context| driver.poll_message(context));
     let commands: Vec<String> = channels

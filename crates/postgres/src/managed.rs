@@ -155,7 +155,7 @@ async fn take_again(
             }
             Err(error) => {
                 // The latest reason is shown; the first one was logged.
-                let reason = egret_base::error::chain(&error);
+                let reason = error.to_string();
                 unreachable.begin(&reason);
                 let shown = match error {
                     PostgresError::TransactionMode => reason,

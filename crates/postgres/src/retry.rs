@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 
+use crate::tls_error;
+
 /// Whether an error says that the connection or the server went away, so that the same work on a
 /// new connection may succeed.
 ///
@@ -16,8 +18,10 @@ pub fn is_transient(error: &tokio_postgres::Error) -> bool {
     match error.code() {
         Some(code) => is_transient_code(code),
         // Without an answer of the server it is the connection that failed, unless the driver
-        // could not encode or decode a value.
-        None => std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>()),
+        // could not encode or decode a value, or a certificate is refused.
+        None => std::error::Error::source(error)
+            .and_then(|cause| cause.downcast_ref::<std::io::Error>())
+            .is_some_and(|cause| !tls_error::is_refused_certificate(cause)),
     }
 }
 

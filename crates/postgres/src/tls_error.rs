@@ -109,6 +109,28 @@ pub(crate) fn describe_file(error: &pem::Error) -> String {
 pub(crate) fn of_driver(error: &tokio_postgres::Error) -> Option<String> {
     // The library's own is inside of an error of the operating system, which does not name it as its source.
     let cause = error.source()?.downcast_ref::<std::io::Error>()?;
-    let error = cause.get_ref()?.downcast_ref::<Error>()?;
-    Some(format!("TLS: {}", describe(error)))
+    Some(format!("TLS: {}", describe(of_io(cause)?)))
+}
+
+fn of_io(error: &std::io::Error) -> Option<&Error> {
+    error.get_ref()?.downcast_ref::<Error>()
+}
+
+/// Whether one side does not accept the other's certificate, which stays so until a certificate or a setting is changed.
+pub(crate) fn is_refused_certificate(error: &std::io::Error) -> bool {
+    of_io(error).is_some_and(|error| {
+        matches!(
+            error,
+            Error::InvalidCertificate(_)
+                | Error::AlertReceived(
+                    AlertDescription::CertificateRequired
+                        | AlertDescription::BadCertificate
+                        | AlertDescription::UnsupportedCertificate
+                        | AlertDescription::CertificateRevoked
+                        | AlertDescription::CertificateExpired
+                        | AlertDescription::CertificateUnknown
+                        | AlertDescription::UnknownCA
+                )
+        )
+    })
 }

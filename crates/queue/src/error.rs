@@ -201,6 +201,14 @@ impl QueueError {
     }
 }
 
+/// Limits of what goes only when it is deleted: to wait does not help.
+const LASTING_LIMITS: [&str; 4] = [
+    "queue.queues_max",
+    "queue.tenant_queues_max",
+    "queue.schedules_max",
+    "queue.tenant_schedules_max",
+];
+
 impl Coded for QueueError {
     fn code(&self) -> &'static str {
         match self {
@@ -258,6 +266,16 @@ impl Coded for QueueError {
             | QueueError::Diverged { .. }
             | QueueError::Io { .. }
             | QueueError::AttachmentDamaged { .. } => Kind::Internal,
+        }
+    }
+
+    fn retryable(&self) -> bool {
+        match self {
+            QueueError::Limit(limit) => !LASTING_LIMITS.contains(&limit.name),
+            _ => matches!(
+                self.kind(),
+                Kind::Unavailable | Kind::LimitReached | Kind::TimedOut
+            ),
         }
     }
 }

@@ -38,7 +38,7 @@ pub enum ViewsError {
     #[error("{0}")]
     Refused(Refusal),
     /// The query reads something that is not covered.
-    #[error("{what} is not maintained incrementally: {advice}")]
+    #[error("{what} is not supported: {advice}")]
     Unsupported {
         /// What.
         what: String,
@@ -83,7 +83,7 @@ pub enum ViewsError {
         /// The name.
         name: String,
     },
-    /// No database that can be looked into has a view of this name, and there are others.
+    /// No database that accepts sessions has a view of this name, and there are others.
     #[error(
         "view `{name}` was not found, and not every database accepts sessions at present: name its database"
     )]
@@ -238,12 +238,17 @@ pub enum ViewsError {
         reason: String,
     },
     /// A refresh failed. The view shows what it showed before.
-    #[error("view `{name}` could not be refreshed, and shows what it showed before: {reason}")]
+    #[error(
+        "view `{name}` could not be refreshed, and shows what it showed before: {reason}{}",
+        remedy(*is_suspended)
+    )]
     Failed {
         /// The name.
         name: String,
         /// What went wrong.
         reason: String,
+        /// Whether the view is suspended by now, so that to refresh it again does not help.
+        is_suspended: bool,
     },
     /// It is suspended.
     #[error("view `{name}` is suspended: {reason}; repair it, or make it active again")]
@@ -271,6 +276,14 @@ fn kept_from(first: &Option<i64>) -> String {
     first.map_or_else(String::new, |first| format!(", but those from {first} on"))
 }
 
+/// What to do about a refresh that failed.
+fn remedy(is_suspended: bool) -> &'static str {
+    match is_suspended {
+        true => "; it is suspended now: repair it, or make it active again",
+        false => "",
+    }
+}
+
 /// What the server says, on one line.
 fn said(error: &tokio_postgres::Error) -> String {
     let Some(told) = error.as_db_error() else {
@@ -289,6 +302,11 @@ impl From<DatabasesError> for ViewsError {
     fn from(error: DatabasesError) -> Self {
         match error {
             DatabasesError::Postgres(error) => error.into(),
+            // As where something is removed from a database.
+            error @ DatabasesError::Unknown { .. } => PostgresError::DatabaseNotFound {
+                reason: format!("database: {error}"),
+            }
+            .into(),
             error => Self::Invalid {
                 what: "database",
                 reason: error.to_string(),
@@ -424,6 +442,9 @@ impl Coded for ViewsError {
             | Self::FuseBlown { .. }
             | Self::NotFilled { .. }
             | Self::NotFollowed { .. }
+            | Self::Failed {
+                is_suspended: true, ..
+            }
             | Self::Suspended { .. } => Kind::Conflict,
             Self::NotFound { .. } => Kind::NotFound,
             Self::Right { .. } | Self::ReadDenied { .. } => Kind::Denied,

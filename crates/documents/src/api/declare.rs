@@ -65,11 +65,23 @@ impl Documents {
             },
             error => error.into(),
         })?;
-        let mut client = options.databases.client(&database).await?;
+        match self.apply_in(&database, given).await {
+            Ok(applied) => Ok(applied),
+            Err(error) => Err(install::check_removal(error, &options.databases, &database).await),
+        }
+    }
+
+    async fn apply_in(
+        &self,
+        database: &str,
+        given: Vec<Given>,
+    ) -> Result<Vec<Applied>, DocumentsError> {
+        let options = &self.inner.options;
+        let mut client = options.databases.client(database).await?;
         let config = &options.config;
         install::install(&mut client, config.partitions, config.strict_foreign_keys).await?;
         client.batch_execute(SETTINGS).await?;
-        let kept = self.keep(&database).await?;
+        let kept = self.keep(database).await?;
         let before = Catalogue::read(&client).await?;
         let ahead = Ahead::look(&client, &before, &before.definitions.with(given.clone())?).await?;
         // What is there stays as it was seen, and what comes later is what the new definition says.

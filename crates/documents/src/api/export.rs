@@ -65,8 +65,12 @@ impl Documents {
         );
         client.batch_execute(&begin).await?;
         let sql = export_sql(tenant.0, declared.id.0);
+        let statement = match client.prepare(&sql).await {
+            Ok(statement) => statement,
+            Err(error) => return Err(kept.keeper.check_removal(error.into()).await),
+        };
         let session = Session {
-            statement: client.prepare(&sql).await?,
+            statement,
             client,
             _permit: permit,
         };

@@ -6,7 +6,7 @@ use egret_postgres::tokio_postgres::{Client, GenericClient};
 use tokio::join;
 use uuid::Uuid;
 
-use super::{Caller, Documents};
+use super::{Caller, Documents, Kept};
 use crate::core::collection::Draft;
 use crate::error::DocumentsError;
 use crate::model::{CollectionName, DocumentId};
@@ -104,58 +104,66 @@ impl Documents {
     pub async fn fsck(&self, caller: &Caller, repair: bool) -> Result<Checked, DocumentsError> {
         let kept = self.kept(caller).await?;
         let _permit = self.inner.options.databases.admit(&caller.tenant).await?;
-        let mut client = kept.keeper.client().await?;
-        client.batch_execute(SETTINGS).await?;
-        let statements = Statements::prepare(&client).await?;
-        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        client.batch_execute(begin).await?;
-        // As they are in the state that is looked at.
-        let catalogue = Catalogue::read(&client).await?;
-        let mut look = Look {
-            client: &client,
-            statements: &statements,
-            catalogue: &catalogue,
-            checked: Checked::default(),
-            wrong: Vec::new(),
-        };
-        look.all().await?;
-        let Look {
-            mut checked, wrong, ..
-        } = look;
-        client.batch_execute("COMMIT").await?;
-        if repair && wrong.iter().any(Option::is_some) {
-            let alone = kept.keeper.writer.alone().await?;
-            let mut transaction = client.transaction().await?;
-            if !owner::stays(&transaction, alone.epoch).await? {
-                return Err(DocumentsError::Unreachable);
-            }
-            for (at, wrong) in wrong.into_iter().enumerate() {
-                let Some(wrong) = wrong else { continue };
-                let catalogue = kept.keeper.writer.catalogue();
-                let step = transaction.transaction().await?;
-                let is_repaired = match mend(&step, &statements, &catalogue, &wrong).await {
-                    Ok(is_repaired) => {
-                        step.commit().await?;
-                        is_repaired
-                    }
-                    // What the server does not take is left as it is; the others are mended.
-                    Err(DocumentsError::Server { is_lost: false, .. }) => {
-                        step.rollback().await?;
-                        false
-                    }
-                    Err(error) => return Err(error),
-                };
-                if let Some(finding) = checked.findings.get_mut(at) {
-                    finding.is_repaired = is_repaired;
-                }
-            }
-            transaction.commit().await?;
-            // What was remembered may be wrong as well.
-            kept.keeper.writer.forget_names();
-            drop(alone);
+        match fsck(&kept, repair).await {
+            Ok(checked) => Ok(checked),
+            Err(error) => Err(kept.keeper.check_removal(error).await),
         }
-        Ok(checked)
     }
+}
+
+/// See [`Documents::fsck`].
+async fn fsck(kept: &Kept, repair: bool) -> Result<Checked, DocumentsError> {
+    let mut client = kept.keeper.client().await?;
+    client.batch_execute(SETTINGS).await?;
+    let statements = Statements::prepare(&client).await?;
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+    client.batch_execute(begin).await?;
+    // As they are in the state that is looked at.
+    let catalogue = Catalogue::read(&client).await?;
+    let mut look = Look {
+        client: &client,
+        statements: &statements,
+        catalogue: &catalogue,
+        checked: Checked::default(),
+        wrong: Vec::new(),
+    };
+    look.all().await?;
+    let Look {
+        mut checked, wrong, ..
+    } = look;
+    client.batch_execute("COMMIT").await?;
+    if repair && wrong.iter().any(Option::is_some) {
+        let alone = kept.keeper.writer.alone().await?;
+        let mut transaction = client.transaction().await?;
+        if !owner::stays(&transaction, alone.epoch).await? {
+            return Err(DocumentsError::Unreachable);
+        }
+        for (at, wrong) in wrong.into_iter().enumerate() {
+            let Some(wrong) = wrong else { continue };
+            let catalogue = kept.keeper.writer.catalogue();
+            let step = transaction.transaction().await?;
+            let is_repaired = match mend(&step, &statements, &catalogue, &wrong).await {
+                Ok(is_repaired) => {
+                    step.commit().await?;
+                    is_repaired
+                }
+                // What the server does not take is left as it is; the others are mended.
+                Err(DocumentsError::Server { is_lost: false, .. }) => {
+                    step.rollback().await?;
+                    false
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(finding) = checked.findings.get_mut(at) {
+                finding.is_repaired = is_repaired;
+            }
+        }
+        transaction.commit().await?;
+        // What was remembered may be wrong as well.
+        kept.keeper.writer.forget_names();
+        drop(alone);
+    }
+    Ok(checked)
 }
 
 /// How many aliases and edges were met from the documents that they are of.

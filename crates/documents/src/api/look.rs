@@ -36,7 +36,7 @@ impl Documents {
         let lent = kept.asker.lend(&caller.tenant).await?;
         let remembered = collections::collections(lent.client()).await;
         let mut all = Vec::new();
-        for remembered in lent.end(remembered)? {
+        for remembered in lent.end(remembered).await? {
             let name = remembered.definition["collection"]
                 .as_str()
                 .unwrap_or_default();

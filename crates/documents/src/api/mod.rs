@@ -180,7 +180,7 @@ impl Documents {
         }
         let lent = kept.asker.lend(name).await?;
         let found = collections::tenant(lent.client(), name).await;
-        let tenant = lent.end(found)?;
+        let tenant = lent.end(found).await?;
         kept.keeper.tenants().insert(name.to_owned(), tenant);
         Ok(tenant)
     }
@@ -239,7 +239,10 @@ impl Documents {
             clock: clock.clone(),
         };
         let client = databases.client(database).await?;
-        let catalogue = Arc::new(Catalogue::read(&client).await?);
+        let catalogue = match Catalogue::read(&client).await {
+            Ok(catalogue) => Arc::new(catalogue),
+            Err(error) => return Err(install::check_removal(error, databases, database).await),
+        };
         let mut all = lock(&inner.kept);
         let known = all.get(database);
         if let Some(kept) = known.filter(|kept| kept.keeper.standing() != Standing::Gone) {

@@ -65,7 +65,7 @@ impl Documents {
         let tenant = self.tenant(&kept, &caller.tenant).await?;
         let lent = kept.asker.lend(&caller.tenant).await?;
         let found = subscriptions::all(lent.client()).await;
-        let all = lent.end(found.map_err(DocumentsError::from))?;
+        let all = lent.end(found.map_err(DocumentsError::from)).await?;
         let catalogue = kept.keeper.writer.catalogue();
         let own = all.into_iter().filter(|one| one.tenant == tenant.0);
         own.map(|one| {
@@ -157,7 +157,7 @@ impl Documents {
             wanted.after,
         )
         .await;
-        let stored = lent.end(stored.map_err(DocumentsError::from))?;
+        let stored = lent.end(stored.map_err(DocumentsError::from)).await?;
         kept.teller.look();
         Ok(Subscribed {
             name: wanted.name,
@@ -182,7 +182,7 @@ impl Documents {
         let tenant = self.tenant(&kept, &caller.tenant).await?;
         let lent = kept.asker.lend(&caller.tenant).await?;
         let removed = subscriptions::remove(lent.client(), tenant.0, name.as_str()).await;
-        match lent.end(removed.map_err(DocumentsError::from))? {
+        match lent.end(removed.map_err(DocumentsError::from)).await? {
             true => {
                 kept.teller.look();
                 Ok(())

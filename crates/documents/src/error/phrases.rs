@@ -1,6 +1,6 @@
 //! The parts of messages that list or count something.
 
-use super::{Etag, Referrers, Told, Violation};
+use super::{Etag, Referrers, SqlState, Told, Violation};
 
 pub fn unresolved(references: &[Told]) -> String {
     let one = |told: &Told| {
@@ -38,5 +38,13 @@ pub fn listed(violations: &[Violation]) -> String {
         [] => "it has a violation".to_owned(),
         [only] => only.to_string(),
         [first, more @ ..] => format!("{first} (and {} more)", more.len()),
+    }
+}
+
+/// A message of the server has a code; one without is Egret's own, or of the connection.
+pub fn said(code: &Option<SqlState>, message: &str) -> String {
+    match code {
+        Some(_) => format!("the server says: {message}"),
+        None => message.to_owned(),
     }
 }

@@ -57,3 +57,18 @@ fn what_the_server_will_never_take_is_not_to_be_tried_again() {
         assert_eq!((error.kind(), error.retryable()), (Kind::Unavailable, true));
     }
 }
+
+#[test]
+fn only_what_the_server_has_said_is_said_to_be_its_own() {
+    let not_running = egret_postgres::PostgresError::NotRunning {
+        reason: "stopped".to_owned(),
+    };
+    let error = DocumentsError::from(not_running);
+    assert_eq!(error.to_string(), "PostgreSQL is not ready: stopped");
+    let removed = DocumentsError::Removed {
+        missing: "relation \"egret.document\" does not exist".to_owned(),
+    };
+    let error = removed.of_damaged_schema();
+    let message = "the server says: relation \"egret.document\" does not exist";
+    assert_eq!(error.to_string(), message);
+}

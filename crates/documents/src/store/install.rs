@@ -47,6 +47,19 @@ pub async fn is_gone(databases: &Databases, database: &str) -> bool {
     }
 }
 
+/// The error that a caller is told: [`DocumentsError::Removed`] only where the documents of the database are gone, and not
+/// where a part of the engine's tables is missing.
+pub async fn check_removal(
+    error: DocumentsError,
+    databases: &Databases,
+    database: &str,
+) -> DocumentsError {
+    if error.is_removed() && !is_gone(databases, database).await {
+        return error.of_damaged_schema();
+    }
+    error
+}
+
 /// Whether a database has the engine's part of schema `egret`.
 ///
 /// # Errors

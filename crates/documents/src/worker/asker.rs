@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 use crate::config::DocumentsConfig;
 use crate::error::DocumentsError;
+use crate::store::install;
 use crate::store::query::{ROWS_TOGETHER, Room, Sql, rows, rows_by_parts};
 
 /// Statements that a session has prepared, at most: then it forgets all.
@@ -100,7 +101,7 @@ impl Asker {
     ) -> Result<Vec<Row>, DocumentsError> {
         let mut lent = self.lend(tenant).await?;
         let told = lent.session().ask(text, values).await;
-        lent.end(told)
+        lent.end(told).await
     }
 
     /// The first rows of a statement, as many as a page has room for.
@@ -116,7 +117,7 @@ impl Asker {
     ) -> Result<Vec<Row>, DocumentsError> {
         let mut lent = self.lend(tenant).await?;
         let told = lent.session().page(text, values, room).await;
-        lent.end(told)
+        lent.end(told).await
     }
 
     /// A session for a tenant, as soon as one is free.
@@ -166,20 +167,28 @@ impl Lent {
     ///
     /// # Errors
     /// What was answered, if that is one.
-    pub fn end<T>(mut self, told: Result<T, DocumentsError>) -> Result<T, DocumentsError> {
+    pub async fn end<T>(mut self, told: Result<T, DocumentsError>) -> Result<T, DocumentsError> {
         let session = self.session.take().expect(HELD);
         match &told {
             Err(error) if error.is_of_session() => {}
             _ => self.sessions.idle().push(session),
         }
-        told.map_err(|error| match &error {
-            DocumentsError::Server { code, .. } if *code == Some(SqlState::QUERY_CANCELED) => {
-                DocumentsError::QueryTimeout {
+        match told {
+            Ok(told) => Ok(told),
+            Err(DocumentsError::Server { code, .. }) if code == Some(SqlState::QUERY_CANCELED) => {
+                Err(DocumentsError::QueryTimeout {
                     timeout: self.sessions.timeout,
-                }
+                })
             }
-            _ => error,
-        })
+            Err(error) => {
+                let Sessions {
+                    databases,
+                    database,
+                    ..
+                } = &*self.sessions;
+                Err(install::check_removal(error, databases, database).await)
+            }
+        }
     }
 }
 

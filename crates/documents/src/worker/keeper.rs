@@ -221,6 +221,11 @@ impl Keeper {
         Ok(())
     }
 
+    /// See [`install::check_removal`].
+    pub async fn check_removal(&self, error: DocumentsError) -> DocumentsError {
+        install::check_removal(error, &self.databases, &self.database).await
+    }
+
     /// A session in the database.
     ///
     /// # Errors

@@ -108,9 +108,9 @@ impl Reader {
                 Ok(connected) => session.insert(connected),
                 Err(error) => {
                     // Documents that were removed are not reached later either.
-                    let reason = match error {
-                        error if error.is_removed() => self.removed(error).await,
-                        _ => DocumentsError::Unreachable,
+                    let reason = match error.is_removed() {
+                        true => self.check_removal(error).await,
+                        false => DocumentsError::Unreachable,
                     };
                     for asked in together {
                         asked.answer(Err(reason.clone()));
@@ -132,10 +132,7 @@ impl Reader {
                     }
                 }
                 Err(error) => {
-                    let error = match error {
-                        error if error.is_removed() => self.removed(error).await,
-                        error => error,
-                    };
+                    let error = self.check_removal(error).await;
                     for asked in together {
                         asked.answer(Err(error.clone()));
                     }
@@ -146,13 +143,9 @@ impl Reader {
         self.close().await;
     }
 
-    /// The error of what was removed, where that is more than a part of it.
-    async fn removed(&self, error: DocumentsError) -> DocumentsError {
-        if install::is_gone(&self.databases, &self.database).await {
-            error
-        } else {
-            error.of_damaged_schema()
-        }
+    /// See [`install::check_removal`].
+    async fn check_removal(&self, error: DocumentsError) -> DocumentsError {
+        install::check_removal(error, &self.databases, &self.database).await
     }
 
     /// Nobody answers any more.

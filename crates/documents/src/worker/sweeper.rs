@@ -57,8 +57,13 @@ impl Sweeper {
                     _ = stopping.changed() => break,
                     swept = self.once(&mut rounds) => match swept {
                         Ok(()) => failing.recover("documents that are too old are removed again"),
-                        Err(error) => {
-                            failing.fail(&error, "cannot remove documents that are too old; retrying");
+                        Err(error) => match self.keeper.check_removal(error).await {
+                            // Nothing is left to be removed.
+                            error if error.is_removed() => {
+                                failing.end();
+                            }
+                            error => failing
+                                .fail(&error, "cannot remove documents that are too old; retrying"),
                         }
                     }
                 }

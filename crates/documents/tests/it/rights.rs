@@ -268,3 +268,28 @@ async fn documents_of_which_a_table_is_missing_are_not_taken_for_removed() {
     }
     world.documents_stop().await;
 }
+
+#[tokio::test]
+async fn no_request_takes_a_missing_table_for_a_removal() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let lose = "DROP TABLE egret.collection CASCADE";
+    world.client.batch_execute(lose).await.unwrap();
+    let refusals = [
+        world.documents.collections(&world.caller).await.map(drop),
+        world.apply(FLIGHTS).await.map(drop),
+        world.documents.fsck(&world.caller, false).await.map(drop),
+    ];
+    for refused in refusals {
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), "document_statement_failed", "{refused}");
+        let message = refused.to_string();
+        assert!(message.contains("egret.collection"), "{message}");
+    }
+    let lose = "DROP SCHEMA egret CASCADE";
+    world.client.batch_execute(lose).await.unwrap();
+    let refused = world.documents.collections(&world.caller).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), "collection_not_found", "{refused}");
+    world.documents_stop().await;
+}

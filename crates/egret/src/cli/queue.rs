@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use egret_base::settings::Span;
 
 pub use self::outbox::Outbox;
-pub use self::tasks::{CallbackListing, Enqueue, Listing, Produced, Work};
+pub use self::tasks::{CallbackCommand, CallbackListing, Enqueue, Listing, Produced, Work};
 use super::value;
 
 /// `egret queue …`

@@ -66,3 +66,25 @@ fn settings_may_stand_before_and_behind_the_command() {
         "egret branch connect x --set a.b=1 --set=c.d=2 --set e.f=3 -- --set"
     );
 }
+
+#[test]
+fn callbacks_are_listed_or_deleted() {
+    let callbacks = |line: &str| {
+        let words = std::iter::once("egret").chain(line.split_whitespace());
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Queue(Queue::Callbacks(callbacks)) => callbacks,
+            other => panic!("{other:?}"),
+        }
+    };
+    let listing = callbacks("queue callbacks --state dead");
+    assert_eq!(listing.state.as_deref(), Some("dead"));
+    assert!(listing.command.is_none());
+    let deletion = callbacks("queue callbacks delete one two").command;
+    let Some(CallbackCommand::Delete { ids }) = deletion else {
+        panic!("{deletion:?}");
+    };
+    assert_eq!(ids, ["one", "two"]);
+    let message = refused(&["queue", "callbacks", "delete"]);
+    assert!(message.contains("<IDS>"), "{message}");
+    refused(&["queue", "callbacks", "--state", "dead", "delete", "one"]);
+}

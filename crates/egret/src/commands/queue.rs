@@ -41,7 +41,7 @@ pub(crate) async fn run(command: cli::Queue, api: &Api, output: Output) -> Resul
             queues::purge(&queue, &states, yes, api, output).await
         }
         Queue::Delete { queue, force } => queues::delete(&queue, force, api, output).await,
-        Queue::Callbacks(listing) => callbacks::list(listing, api, output).await,
+        Queue::Callbacks(listing) => callbacks::run(&listing, api, output).await,
         Queue::CallbackKey => queues::callback_key(api, output).await,
         Queue::Dead(command) => dead::run(command, api, output).await,
         Queue::Cron(command) => cron::run(command, api, output).await,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::external::{connection, failed};
+use super::plural::{are, number_of};
 use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::failure::Failure;
@@ -96,12 +97,15 @@ pub(super) async fn by_server(
             outbox_rows,
             documents,
         } = gone;
-        let mut gone = format!("nothing of egret is left in {database}: {views} views are gone");
+        let (gone_views, are) = (number_of(views, "view"), are(views));
+        let mut gone = format!("nothing of egret is left in {database}: {gone_views} {are} gone");
         if outbox_rows > 0 {
-            gone.push_str(&format!(", and {outbox_rows} rows of its outbox"));
+            let rows = number_of(outbox_rows, "row");
+            gone.push_str(&format!(", and {rows} of its outbox"));
         }
         if documents > 0 {
-            gone.push_str(&format!(", and {documents} documents"));
+            let documents = number_of(documents.unsigned_abs(), "document");
+            gone.push_str(&format!(", and {documents}"));
         }
         gone
     })
@@ -207,10 +211,7 @@ fn nothing() -> String {
 }
 
 fn objects(found: &Installation) -> String {
-    match found.names.len() {
-        1 => "1 object".to_owned(),
-        count => format!("{count} objects"),
-    }
+    number_of(found.names.len() as u64, "object")
 }
 
 /// What would go.

@@ -149,7 +149,7 @@ fn ends(place: &Place, id: &str, late: &str) {
     assert!(said(place, "dead list mail").contains(id));
     assert_eq!(
         said(place, "dead requeue mail"),
-        "1 dead tasks of mail are put back"
+        "1 dead task of mail is put back"
     );
     refused(place, "work mail --max-tasks 2 -- false", 1);
     said(place, &format!("dead requeue mail {id}"));
@@ -160,7 +160,7 @@ fn ends(place: &Place, id: &str, late: &str) {
     );
     assert_eq!(
         said(place, "dead delete mail --yes"),
-        "1 tasks of mail are deleted"
+        "1 task of mail is deleted"
     );
     let told = answer(place, "purge mail --state cancelled");
     assert_eq!(told["would_delete"], json!({"cancelled": 1}));

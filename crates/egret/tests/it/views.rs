@@ -355,7 +355,7 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
     check(
         &place,
         &["uninstall", "--force"],
-        &["nothing of egret is left in postgres: 1 views are gone"],
+        &["nothing of egret is left in postgres: 1 view is gone"],
     );
     assert_eq!(place.psql(&url, size).unwrap(), before);
     assert_eq!(
@@ -391,4 +391,28 @@ fn without_a_server(place: &Place, url: &str) {
         &["uninstall", url, "--force"],
         &["schema egret is gone"],
     );
+}
+
+#[test]
+fn no_view_is_said_to_be_missing_while_a_database_is_closed() {
+    let place = Place::new("views-closed");
+    let server = place.start(&["serve"]);
+    let maintenance = place.source("postgres");
+    for sql in [
+        "CREATE DATABASE shop",
+        "CREATE DATABASE archive",
+        "ALTER DATABASE archive ALLOW_CONNECTIONS false",
+    ] {
+        place.psql(&maintenance, sql).unwrap();
+    }
+    let show = ["view", "show", "nothing"];
+    let unknown = ["not every database accepts sessions", "name its database"];
+    refused(&place, &show, 1, &unknown);
+    let missing = ["view `nothing` does not exist"];
+    let of_shop = [&show[..], &["--database", "shop"]].concat();
+    refused(&place, &of_shop, 1, &missing);
+    let open = "ALTER DATABASE archive ALLOW_CONNECTIONS true";
+    place.psql(&maintenance, open).unwrap();
+    refused(&place, &show, 1, &missing);
+    server.stop(Signal::TERM);
 }

@@ -54,7 +54,7 @@ pub(super) async fn supervise(shared: &Shared) {
                     data.join("log").display()
                 )
             }
-            Err(error) => egret_base::error::chain(&error),
+            Err(error) => error.to_string(),
         };
         let decision = restarts.ended(shared.clock.now());
         if down.begin(&reason) {

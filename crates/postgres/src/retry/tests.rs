@@ -13,6 +13,28 @@ fn a_restart_is_transient_and_a_mistake_is_not() {
 }
 
 #[test]
+fn a_refused_certificate_is_no_lost_connection() {
+    let refused = |error: rustls::Error| {
+        tls_error::is_refused_certificate(&std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            error,
+        ))
+    };
+    for reason in [
+        rustls::CertificateError::Expired,
+        rustls::CertificateError::UnknownIssuer,
+    ] {
+        assert!(refused(rustls::Error::InvalidCertificate(reason)));
+    }
+    let alert = rustls::AlertDescription::UnknownCA;
+    assert!(refused(rustls::Error::AlertReceived(alert)));
+    let alert = rustls::AlertDescription::InternalError;
+    assert!(!refused(rustls::Error::AlertReceived(alert)));
+    let lost = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+    assert!(!tls_error::is_refused_certificate(&lost));
+}
+
+#[test]
 fn waits_double_up_to_a_bound() {
     let policy = Policy::default();
     assert_eq!(policy.wait(1), Duration::from_millis(50));

@@ -121,16 +121,17 @@ async fn of_several_hosts_that_fail_each_is_named_with_its_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_one_host_lacks_is_not_gone_while_another_host_may_have_it() {
+async fn a_database_that_the_primary_lacks_is_gone_though_another_host_is_down() {
     let database = TestDatabase::create(18).await;
     let there = database.connection();
     let (host, port) = (&there.get_hosts()[0], there.get_ports()[0]);
     let unreachable = Host::Tcp("127.0.0.1".to_owned());
     let (there, away) = ((host, port), (&unreachable, free_port()));
     for (hosts, expected) in [
-        ([there, away], Kind::Unavailable),
-        ([away, there], Kind::Unavailable),
+        ([there, away], Kind::NotFound),
+        ([away, there], Kind::NotFound),
         ([there, there], Kind::NotFound),
+        ([away, away], Kind::Unavailable),
     ] {
         let mut connection = Config::new();
         connection.dbname("absent");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use egret_base::SystemEntropy;
 use egret_base::lifecycle::{Readiness, Service};
 use egret_postgres::cluster::{self, private_directory};
+use egret_postgres::databases::is_gone;
 use egret_postgres::error::server;
 use egret_postgres::external::{check, parse};
 use egret_postgres::listen::{Heard, Listener};
@@ -159,11 +160,26 @@ async fn until_locked(node: &Node) {
     }
 }
 
+/// Whether a database that is not there is gone, as a node and a host that is down answer.
+async fn is_absent_database_gone(node: &Node, password: &str) -> bool {
+    let url = format!(
+        "postgresql://egret:{password}@127.0.0.1:{},127.0.0.1:{}/absent?sslmode=disable",
+        node.port,
+        free_port()
+    );
+    let connection = parse(&url, "test").unwrap();
+    let error = pool::connect(&connection).await.map(|_| ()).unwrap_err();
+    is_gone(&error)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_follows_to_the_promoted_standby() {
     let directory = test_directory("failover");
     let _guardian = Guardian::new(&directory);
     let (primary, first, standby, _second, password) = pair(&directory).await;
+    assert!(is_absent_database_gone(&primary, &password).await);
+    // It may lag behind.
+    assert!(!is_absent_database_gone(&standby, &password).await);
     let url = format!(
         "postgresql://egret:{password}@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write&sslmode=disable",
         primary.port, standby.port

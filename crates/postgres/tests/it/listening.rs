@@ -1,7 +1,8 @@
 //! LISTEN over an interruption.
 
-use egret_postgres::listen::{Heard, Listener, quote_identifier, quote_literal};
-use egret_postgres::test_support::TestDatabase;
+use egret_postgres::external::parse;
+use egret_postgres::listen::{Heard, Listener, attend, quote_identifier, quote_literal};
+use egret_postgres::test_support::{TestDatabase, free_port};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn notifications_arrive_and_a_lost_connection_is_made_again() {
@@ -31,6 +32,19 @@ async fn notifications_arrive_and_a_lost_connection_is_made_again() {
     assert_eq!(listener.next().await, Some(Heard::Connected));
     client.batch_execute(&notify).await.unwrap();
     assert_eq!(listener.next().await, Some(one));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_hosts_that_fail_a_listener_names_each_once() {
+    let (one, two) = (free_port(), free_port());
+    let url = format!("postgres://me@127.0.0.1:{one},localhost:{two}/app?sslmode=disable");
+    let connection = parse(&url, "test").unwrap();
+    let attended = attend(&connection, "news").await.map(|_| ());
+    let message = attended.unwrap_err().to_string();
+    for host in [format!("127.0.0.1:{one}: "), format!("localhost:{two}: ")] {
+        assert_eq!(message.matches(&host).count(), 1, "{message}");
+    }
+    assert_eq!(message.matches("refused").count(), 2, "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

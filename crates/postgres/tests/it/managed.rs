@@ -82,6 +82,15 @@ async fn a_server_that_cannot_be_reached_is_one_line_at_its_start_and_one_at_its
     assert_ne!(server.ready(), Readiness::Ready);
     while refuses.load(Ordering::SeqCst) > 0 {
         assert!(log.is_active());
+        // Each part of an error is said once.
+        let faults = egret_base::condition::active();
+        for fault in faults
+            .iter()
+            .filter(|fault| fault.name == "postgres_unreachable")
+        {
+            let reason = &fault.reason;
+            assert!(reason.matches("error co").count() < 2, "{reason}");
+        }
         tokio::task::yield_now().await;
     }
     while server.ready() != Readiness::Ready {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_base::{Coded, condition};
+use egret_base::{Coded, Kind, condition};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::feed::ORIGIN_WINDOW_MS;
@@ -54,8 +54,9 @@ pub struct ChainRefusal {
 impl ChainRefusal {
     /// What the answer says of the task at `place`.
     pub fn of(&self, place: usize) -> QueueError {
+        let passes = self.error.retryable() || self.error.kind() == Kind::LimitReached;
         match self.task {
-            Some(task) if task != place && !self.error.retryable() => QueueError::Invalid {
+            Some(task) if task != place && !passes => QueueError::Invalid {
                 what: "after",
                 reason: format!(
                     "`#{task}` of the same chain was not enqueued: {}",

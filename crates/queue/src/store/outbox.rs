@@ -225,8 +225,10 @@ pub struct HeldRows {
     pub queues: Vec<String>,
     /// Rows that these roles wrote, except for the queues `existing`.
     pub roles: Vec<String>,
-    /// Queues that exist, where there are such roles.
+    /// Queues that exist, where there are such roles, or rows are looked for in these queues only.
     pub existing: Vec<String>,
+    /// Whether rows for other queues than `existing` are not looked for: there may be any number of such queues.
+    pub is_only_existing: bool,
 }
 
 /// Becomes the one that reads this outbox, until the session ends; false when somebody else is.
@@ -270,6 +272,7 @@ pub async fn next(
                 &payload,
                 &held.roles,
                 &held.existing,
+                &held.is_only_existing,
             ],
         )
         .await;

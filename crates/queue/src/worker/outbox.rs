@@ -22,6 +22,7 @@ use egret_postgres::tokio_postgres::Client;
 use egret_postgres::{PostgresError, external, installation};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::api::feed::Order;
 use crate::api::lock;
@@ -161,7 +162,12 @@ impl Reading {
                 // Where the outbox was removed, the next session finds none.
                 Err(error) => {
                     let passes = error.retryable() || is_removed(&error);
-                    (egret_base::error::chain(&error), passes)
+                    let reason = match &error {
+                        // Its message has its causes.
+                        QueueError::Postgres(error) => error.to_string(),
+                        error => egret_base::error::chain(error),
+                    };
+                    (reason, passes)
                 }
             };
             self.outbox.inner.metrics.interrupted();
@@ -250,12 +256,14 @@ impl Reading {
         let rows_max = BATCH_MAX as i64;
         while !*self.stopping.borrow() {
             let held = holds.held(|| self.outbox.queue_names());
+            let begun = Instant::now();
             let found = store::next(client, &held, rows_max, BATCH_BYTES_MAX, limits).await?;
-            let before = holds.len();
+            let (took, before) = (begun.elapsed(), holds.len());
             match found.is_empty() {
                 true => holds.keep(&held),
                 false => self.take(client, &found, holds).await?,
             }
+            holds.pace(&held, took);
             let metrics = &self.outbox.inner.metrics;
             metrics.held.inc_by(holds.len() as i64 - before as i64);
             self.tell_held(holds);

@@ -11,7 +11,7 @@ fn checks(path: &str, parameter: &str) -> Option<Value> {
             "minLength": 1,
             "maxLength": egret_branches::model::NAME_CHARS_MAX,
         })),
-        ("queues", "queue") => Some(json!({
+        ("queues", "queue") | ("schedules", "schedule") => Some(json!({
             "pattern": "^[A-Za-z0-9_.:][A-Za-z0-9_.:-]*$",
             "minLength": 1,
             "maxLength": 128,

@@ -145,10 +145,10 @@ impl Views {
         let is_named = at.database.is_some();
         let (mut all, mut are_known) = among(known, &at.name, is_named).await?;
         if all.is_empty() {
-            // A database that takes no sessions, and is not known to have views, keeps no name from being unknown.
-            let (installed, _) = self.installed(at.database.as_deref()).await?;
+            // A database that takes no sessions may have a view of this name.
+            let (installed, are_all) = self.installed(at.database.as_deref()).await?;
             let (found, are_reached) = among(installed, &at.name, is_named).await?;
-            (all, are_known) = (found, are_known && are_reached);
+            (all, are_known) = (found, are_known && are_all && are_reached);
         }
         let name = at.name.to_string();
         match (all.pop(), all.is_empty()) {

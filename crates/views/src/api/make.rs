@@ -111,10 +111,26 @@ pub async fn refreshed(
             reason: "a view that it reads is".to_owned(),
         }),
         Some((report, compared)) => match report.error.clone() {
-            Some(reason) => Err(ViewsError::Failed { name, reason }),
+            Some(reason) => Err(ViewsError::Failed {
+                name,
+                reason,
+                is_suspended: is_suspended(keeper, record.id).await,
+            }),
             None => Ok((report, compared)),
         },
     }
+}
+
+/// Whether a view is suspended by now; false where that cannot be told.
+async fn is_suspended(keeper: &Keeper, view: i64) -> bool {
+    let Ok(session) = keeper.session().await else {
+        return false;
+    };
+    let Ok(now) = registry::record_of(&session.client, view).await else {
+        return false;
+    };
+    keeper.give_back(session);
+    now.state == State::Suspended
 }
 
 /// Refuses a schedule that a view in a mode cannot have.

@@ -90,18 +90,19 @@ pub const MALFORMED: &str = "this text";
 /// [`Refusal`] for anything else; the parser's message.
 pub fn parse(sql: &str) -> Result<SelectStmt, Refusal> {
     let parsed = pg_query::parse(sql, pg_query::ParserOptions::default())
-        .map_err(|error| Refusal::new(MALFORMED, -1, error.to_string()))?;
+        .map_err(|error| Refusal::of_every_mode(MALFORMED, None, error.to_string()))?;
     let mut statements = parsed.protobuf.stmts.into_iter();
     let (first, second) = (statements.next(), statements.next());
     if second.is_some() {
         let advice = "give exactly one query";
-        return Err(Refusal::new("a second statement", -1, advice));
+        return Err(Refusal::of_every_mode("a second statement", None, advice));
     }
     match first.and_then(|raw| raw.stmt).and_then(|node| node.node) {
         Some(NodeEnum::SelectStmt(select)) => Ok(*select),
         _ => {
             let advice = "give a SELECT";
-            Err(Refusal::new("a statement that is no query", -1, advice))
+            let construct = "a statement that is no query";
+            Err(Refusal::of_every_mode(construct, None, advice))
         }
     }
 }

@@ -196,7 +196,12 @@ pub fn choose(situation: Situation, costs: &Costs) -> (Way, String) {
             ),
         };
     };
-    let estimates = format!("{changes} changes: {incremental:.1} ms expected, full {full:.1} ms");
+    // What is usual decides as long as nothing was seen, and is no estimate for this view.
+    let expected = match costs.incremental.is_empty() {
+        true => "not timed yet".to_owned(),
+        false => format!("{incremental:.1} ms expected"),
+    };
+    let estimates = format!("{changes} changes: {expected}, full {full:.1} ms");
     match full < incremental * MARGIN {
         true if costs.are_old(incremental, full) => {
             (Way::Incremental, format!("{estimates}; tried again"))

@@ -1,4 +1,4 @@
-//! Why a query cannot be kept incrementally.
+//! Why a query cannot be that of a view, or not of one that is maintained incrementally.
 
 /// What of a query is not covered, where, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct Refusal {
     pub position: Option<usize>,
     /// What to do.
     pub advice: String,
+    /// Whether a view in mode full is refused as well.
+    pub is_of_every_mode: bool,
 }
 
 impl Refusal {
@@ -18,6 +20,21 @@ impl Refusal {
             construct: construct.into(),
             position: usize::try_from(offset).ok().map(|offset| offset + 1),
             advice: advice.into(),
+            is_of_every_mode: false,
+        }
+    }
+
+    /// A refusal that holds in every mode.
+    pub fn of_every_mode(
+        construct: impl Into<String>,
+        position: Option<usize>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self {
+            construct: construct.into(),
+            position,
+            advice: advice.into(),
+            is_of_every_mode: true,
         }
     }
 }
@@ -28,6 +45,10 @@ impl std::fmt::Display for Refusal {
         if let Some(position) = self.position {
             write!(into, " at position {position}")?;
         }
-        write!(into, " is not maintained incrementally: {}", self.advice)
+        let refused = match self.is_of_every_mode {
+            true => "cannot be in a view",
+            false => "is not maintained incrementally",
+        };
+        write!(into, " {refused}: {}", self.advice)
     }
 }

@@ -59,11 +59,11 @@ pub fn check_functions(described: &Described, is_of_another: bool) -> Result<(),
     for function in &described.functions {
         let (schema, name) = (&function.schema, &function.name);
         if let Some(advice) = refused(schema, name, &function.volatility) {
-            return Err(ViewsError::Refused(Refusal {
-                construct: format!("the function `{schema}.{name}`"),
-                position: call_of(&described.canonical, name),
-                advice: advice.to_owned(),
-            }));
+            return Err(ViewsError::Refused(Refusal::of_every_mode(
+                format!("the function `{schema}.{name}`"),
+                call_of(&described.canonical, name),
+                advice,
+            )));
         }
     }
     Ok(())

@@ -252,10 +252,9 @@ async fn what_fails_keeps_its_last_rows_and_says_why() {
     .await
     .unwrap();
     rig.run("UPDATE t SET v = 0 WHERE id = 1").await;
-    assert_eq!(
-        code(rig.views.refresh(&at("ratio")).await),
-        "view_refresh_failed"
-    );
+    let refused = rig.views.refresh(&at("ratio")).await.map(drop).unwrap_err();
+    assert_eq!(refused.code(), "view_refresh_failed");
+    assert!(refused.retryable(), "{refused}");
     let shown = rig.views.show(&at("ratio")).await.unwrap();
     assert_eq!((shown.state, shown.failures), (State::Failing, 1));
     assert!(shown.reason.unwrap().contains("division by zero"));

@@ -164,7 +164,7 @@ async fn what_is_not_covered_is_refused_by_name() {
         ("SELECT a FROM t LIMIT (2 + 2)", "LIMIT by an expression"),
         ("SELECT a FROM t; DROP TABLE t", "second statement"),
         ("SELECT nothing FROM t", "nothing"),
-        ("DELETE FROM t", "no query"),
+        ("DELETE FROM t", "no query cannot be in a view"),
     ];
     for (query, named) in refused
         .iter()

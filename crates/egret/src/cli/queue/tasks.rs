@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use egret_base::settings::Span;
 
 use super::{Retry, STATES};
@@ -110,7 +110,11 @@ pub struct Listing {
 
 /// `egret queue callbacks …`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct CallbackListing {
+    /// What is done with callbacks; without it they are listed.
+    #[command(subcommand)]
+    pub command: Option<CallbackCommand>,
     /// Only those in this state [default: ready, leased, delayed and dead]
     #[arg(long, value_parser = STATES)]
     pub state: Option<String>,
@@ -120,6 +124,17 @@ pub struct CallbackListing {
     /// Where to go on: what the listing before has ended with
     #[arg(long)]
     pub cursor: Option<String>,
+}
+
+/// `egret queue callbacks COMMAND`
+#[derive(Debug, Subcommand)]
+pub enum CallbackCommand {
+    /// Delete callbacks that are not being sent
+    Delete {
+        /// The callbacks' ids, as the listing shows them
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
 }
 
 /// `egret queue work …`

@@ -3,9 +3,9 @@
 use egret_base::Timestamp;
 use serde::Deserialize;
 
-use super::tasks::{self, first_line};
+use super::tasks::{self, Deed, first_line};
 use crate::api::Api;
-use crate::cli::CallbackListing;
+use crate::cli::{CallbackCommand, CallbackListing};
 use crate::failure::Failure;
 use crate::output::{Output, listing};
 
@@ -16,6 +16,7 @@ struct Page {
 
 #[derive(Debug, Deserialize)]
 struct Callback {
+    id: String,
     task: String,
     task_state: String,
     queue: String,
@@ -27,16 +28,23 @@ struct Callback {
     error: Option<String>,
 }
 
-pub(super) async fn list(
-    arguments: CallbackListing,
+pub(super) async fn run(
+    arguments: &CallbackListing,
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
+    match &arguments.command {
+        Some(CallbackCommand::Delete { ids }) => tasks::each(Deed::Delete, ids, api, output).await,
+        None => list(arguments, api, output).await,
+    }
+}
+
+async fn list(arguments: &CallbackListing, api: &Api, output: Output) -> Result<(), Failure> {
     let filters = [("state", arguments.state.as_deref())];
     let pages = tasks::pages(
         &["callbacks"],
         &filters,
-        (arguments.limit, arguments.cursor),
+        (arguments.limit, arguments.cursor.clone()),
         (api, output),
     );
     let answer = pages.await?;
@@ -47,6 +55,7 @@ fn table(items: Vec<Callback>) -> String {
     let rows = items.into_iter().map(|callback| {
         let next = callback.next_attempt_at.map(|at| at.to_string());
         vec![
+            callback.id,
             callback.task,
             callback.task_state,
             callback.queue,
@@ -62,6 +71,7 @@ fn table(items: Vec<Callback>) -> String {
         ]
     });
     let head = [
+        "id",
         "task",
         "ended as",
         "queue",

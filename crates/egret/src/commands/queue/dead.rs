@@ -7,6 +7,7 @@ use super::queues;
 use super::tasks::{self, Deed};
 use crate::api::Api;
 use crate::cli::{Dead, Listing};
+use crate::commands::plural::{are, number_of};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -38,7 +39,8 @@ pub(super) async fn run(command: Dead, api: &Api, output: Output) -> Result<(), 
             let path = ["queues", &queue, "requeue-dead"];
             let answer = api.post(&path, json!({"limit": limit})).await?;
             output.answer(&answer, |back: Requeued| {
-                format!("{} dead tasks of {queue} are put back", back.requeued)
+                let tasks = number_of(back.requeued, "dead task");
+                format!("{tasks} of {queue} {} put back", are(back.requeued))
             })
         }
         Dead::Requeue { ids, .. } => tasks::each(Deed::Requeue, &ids, api, output).await,

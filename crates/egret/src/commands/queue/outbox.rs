@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::answers::Items;
 use crate::api::Api;
 use crate::cli::Outbox;
+use crate::commands::plural::{are, number_of};
 use crate::failure::Failure;
 use crate::output::{self, Output, duration, listing};
 
@@ -60,10 +61,8 @@ pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<()
                 .post(&["outboxes", &database, "retry"], json!({}))
                 .await?;
             output.answer(&answer, |again: Rows| {
-                format!(
-                    "{} rows of {} are handed over again",
-                    again.rows, again.database
-                )
+                let (rows, are) = (number_of(again.rows, "row"), are(again.rows));
+                format!("{rows} of {} {are} handed over again", again.database)
             })
         }
         Outbox::Remove { database, force } => {
@@ -78,8 +77,9 @@ pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<()
             output.answer(&answer, |gone: Rows| match gone.rows {
                 0 => format!("the outbox of {} is removed", gone.database),
                 rows => format!(
-                    "the outbox of {} is removed, with {rows} rows",
-                    gone.database
+                    "the outbox of {} is removed, with {}",
+                    gone.database,
+                    number_of(rows, "row")
                 ),
             })
         }

@@ -12,6 +12,7 @@ use super::tasks::remark_unavailable;
 use crate::answers::Items;
 use crate::api::Api;
 use crate::cli;
+use crate::commands::plural::{are, number_of};
 use crate::failure::Failure;
 use crate::output::{self, Output, duration, facts, listing};
 
@@ -219,7 +220,8 @@ pub(super) async fn purge(
         .post(&["queues", name, "purge"], json!({"states": states}))
         .await?;
     output.answer(&answer, |gone: Deleted| {
-        format!("{} tasks of {name} are deleted", gone.deleted)
+        let tasks = number_of(gone.deleted, "task");
+        format!("{tasks} of {name} {} deleted", are(gone.deleted))
     })
 }
 

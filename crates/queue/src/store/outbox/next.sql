@@ -1,21 +1,25 @@
 -- The oldest rows of the queues that are not held, as many as fit: $1 queues held, $2 rows, $3 bytes, $4 bytes of a
 -- chain at most, $5 bytes of a payload at most. Beyond $3 bytes goes one row, and beyond as many again one chain.
--- Rows of the roles $6 are left where they are unless they are for the queues $7.
+-- Rows of the roles $6 are left where they are unless they are for the queues $7. With $8 the queues $7 are looked at alone.
 -- One step of an index per queue finds the queues, and another the oldest rows of each.
 WITH RECURSIVE waiting (queue) AS (
-    (SELECT queue FROM egret.outbox ORDER BY queue LIMIT 1)
+    (SELECT queue FROM egret.outbox WHERE NOT $8::boolean ORDER BY queue LIMIT 1)
     UNION ALL
     SELECT (SELECT later.queue FROM egret.outbox AS later
             WHERE later.queue > waiting.queue ORDER BY later.queue LIMIT 1)
     FROM waiting WHERE waiting.queue IS NOT NULL
+), wanted (queue) AS (
+    SELECT queue FROM waiting WHERE queue IS NOT NULL
+    UNION ALL
+    SELECT name COLLATE "C" FROM unnest($7::text[]) AS existing (name) WHERE $8::boolean
 ), oldest AS (
     SELECT found.queue, found.key
-    FROM waiting CROSS JOIN LATERAL (
+    FROM wanted CROSS JOIN LATERAL (
         SELECT queue, key FROM egret.outbox
-        WHERE outbox.queue = waiting.queue
-              AND (enqueued_by <> ALL ($6::text[]) OR waiting.queue = ANY ($7::text[]))
+        WHERE outbox.queue = wanted.queue
+              AND (enqueued_by <> ALL ($6::text[]) OR wanted.queue = ANY ($7::text[]))
         ORDER BY key LIMIT $2::bigint) AS found
-    WHERE waiting.queue IS NOT NULL AND waiting.queue <> ALL ($1::text[])
+    WHERE wanted.queue <> ALL ($1::text[])
     ORDER BY found.key LIMIT $2::bigint
 ), sized AS (
     -- What is withheld takes no memory.

@@ -23,6 +23,13 @@ const LEFT_ALONE: Policy = Policy {
 /// there are rows, while existing ones are bounded by `queue.queues_max`.
 const MISSING_HELD_MAX: usize = 100;
 
+/// While a role is held back, there may be a queue for each of its rows, and a look at all queues has a step for each. It
+/// comes only after so many times as long as the one before has taken, …
+const WHOLE_LOOKS_APART: u32 = 9;
+
+/// … and after this time at the latest. Queues that exist are looked at meanwhile.
+const WHOLE_LOOK_WAIT_MAX: Duration = Duration::from_secs(60);
+
 /// Whether a queue exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
@@ -46,6 +53,8 @@ pub(super) struct Holds {
     by_queue: HashMap<String, Hold>,
     /// Of rows for queues that do not exist and are not held.
     by_role: HashMap<String, Pause>,
+    /// When all queues are looked at next, where a role is or was held back.
+    whole_look_at: Instant,
 }
 
 /// How long something is left alone.
@@ -95,6 +104,7 @@ impl Holds {
             database: database.to_owned(),
             by_queue: HashMap::new(),
             by_role: HashMap::new(),
+            whole_look_at: Instant::now(),
         }
     }
 
@@ -110,20 +120,40 @@ impl Holds {
         let queues = queues.filter(|(_, hold)| hold.pause.lasts(now));
         let roles = self.by_role.iter().filter(|(_, pause)| pause.lasts(now));
         let roles: Vec<String> = roles.map(|(role, _)| role.clone()).collect();
+        let is_only_existing = !self.by_role.is_empty() && self.whole_look_at > now;
         HeldRows {
             queues: queues.map(|(name, _)| name.clone()).collect(),
-            existing: match roles.is_empty() {
+            existing: match roles.is_empty() && !is_only_existing {
                 true => Vec::new(),
                 false => existing(),
             },
             roles,
+            is_only_existing,
         }
     }
 
-    /// Nothing but what is held has rows.
+    /// Nothing but what is held has rows, as far as was looked.
     pub fn keep(&mut self, held: &HeldRows) {
-        self.by_queue.retain(|name, _| held.queues.contains(name));
-        self.by_role.retain(|role, _| held.roles.contains(role));
+        self.by_queue.retain(|name, hold| {
+            let was_passed_over = held.is_only_existing && hold.presence == Presence::Missing;
+            was_passed_over || held.queues.contains(name)
+        });
+        if !held.is_only_existing {
+            self.by_role.retain(|role, _| held.roles.contains(role));
+        }
+    }
+
+    /// A look for rows that are not held has taken so long, and its rows were handed over or held.
+    pub fn pace(&mut self, held: &HeldRows, took: Duration) {
+        if held.is_only_existing {
+            return;
+        }
+        let now = Instant::now();
+        let is_held = !held.roles.is_empty() || self.by_role.values().any(|pause| pause.lasts(now));
+        self.whole_look_at = match is_held {
+            true => now + (took * WHOLE_LOOKS_APART).min(WHOLE_LOOK_WAIT_MAX),
+            false => now,
+        };
     }
 
     /// The queues held, with the reason.
@@ -201,10 +231,22 @@ impl Holds {
     /// How long until something of it is to be tried again.
     pub fn wait(&self) -> Duration {
         let now = Instant::now();
-        let queues = self.by_queue.values().map(|hold| &hold.pause);
+        let whole_look_at = match self.by_role.is_empty() {
+            true => now,
+            false => self.whole_look_at,
+        };
+        let queues = self.by_queue.values().map(|hold| match hold.presence {
+            Presence::Existing => hold.pause.until,
+            Presence::Missing => hold.pause.until.max(whole_look_at),
+        });
+        let roles = self.by_role.values();
+        let roles = roles.map(|pause| pause.until.max(whole_look_at));
         let waits = queues
-            .chain(self.by_role.values())
-            .map(|pause| pause.until.saturating_duration_since(now));
+            .chain(roles)
+            .map(|until| until.saturating_duration_since(now));
         waits.min().unwrap_or(Duration::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests;

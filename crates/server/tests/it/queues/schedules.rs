@@ -220,3 +220,26 @@ async fn a_list_of_schedules_leaves_out_what_is_long() {
     assert_eq!(alone["task"]["tags"], json!(["t"]));
     rig.close().await;
 }
+
+#[tokio::test]
+async fn names_of_schedules_are_published_as_they_are_checked() {
+    let rig = Rig::new().await;
+    rig.make("q").await;
+    let document = rig.get("/openapi.json").await;
+    let allows = |name: &str| crate::openapi::allows(&document, "/v1/schedules/{schedule}", name);
+    let asked = json!({"cron": "@daily", "queue": "q"});
+    let (longest, longer) = ("s".repeat(128), "s".repeat(129));
+    for name in ["a.b:c_d-e", "0", &longest] {
+        let path = format!("/v1/schedules/{name}");
+        rig.put(&path, asked.clone(), 201).await;
+        assert!(allows(name), "{name}");
+    }
+    for name in ["-s", "%C3%A4", &longer] {
+        let path = format!("/v1/schedules/{name}");
+        rig.refused(Method::PUT, &path, asked.clone(), 400, "invalid_request")
+            .await;
+        let name = name.replace("%C3%A4", "\u{e4}");
+        assert!(!allows(&name), "{name}");
+    }
+    rig.close().await;
+}

@@ -119,10 +119,10 @@ fn what_is_not_covered_is_named() {
         WITH RECURSIVE whose second part looks at several rows of its own at once at position 16 is not maintained incrementally: leave DISTINCT, GROUP BY, UNION and window functions out of it, or use mode full
         CYCLE at position 63 is not maintained incrementally: keep the keys of the rows on the way in an array of its own column, or use mode full
         SEARCH at position 63 is not maintained incrementally: keep the keys of the rows on the way in an array of its own column, or use mode full
-        a statement that is no query is not maintained incrementally: give a SELECT
-        a second statement is not maintained incrementally: give exactly one query
+        a statement that is no query cannot be in a view: give a SELECT
+        a second statement cannot be in a view: give exactly one query
         a name that begins with `egret$` is not maintained incrementally: use other names: these stand for something else here
-        this text is not maintained incrementally: Invalid statement: syntax error at or near "FROM""#]].assert_eq(&said.join("\n"));
+        this text cannot be in a view: Invalid statement: syntax error at or near "FROM""#]].assert_eq(&said.join("\n"));
 }
 
 /// Words of queries.

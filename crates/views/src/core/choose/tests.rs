@@ -83,3 +83,20 @@ fn a_mode_is_not_discussed() {
         Way::Full
     );
 }
+
+/// As after a start of Egret: nothing was seen yet.
+#[test]
+fn no_estimate_is_shown_before_one_was_seen() {
+    let situation = Situation {
+        mode: Mode::Auto,
+        changes: 3_000,
+        rows: 3_000,
+    };
+    let mut costs = Costs::default();
+    costs.learn(Way::Full, 0, 20.0);
+    let (_, why) = choose(situation, &costs);
+    assert_eq!(why, "3000 changes: not timed yet, full 20.0 ms");
+    costs.learn(Way::Incremental, 3_000, 2_200.0);
+    let (_, why) = choose(situation, &costs);
+    assert_eq!(why, "3000 changes: 2200.0 ms expected, full 20.0 ms");
+}

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use egret_base::Coded;
 use egret_base::lifecycle::Service;
 use egret_base::settings::Span;
 use egret_base::test_support::ConditionLog;
+use egret_base::{Coded, Kind};
 use egret_views::ViewsConfig;
 use egret_views::model::{Alteration, MakerRights, Mode, NewView, ReadableViews, Schedule, State};
 use prometheus_client::encoding::text::encode;
@@ -29,9 +29,14 @@ async fn a_fuse_suspends_a_view_of_which_too_much_changed_at_once() {
     let total = "SELECT sum(s)::bigint FROM sums";
     let before = rig.number(total).await;
     rig.run("UPDATE t SET v = 0 WHERE id <= 26").await;
-    assert_eq!(
-        code(rig.views.refresh(&at("sums")).await),
-        "view_refresh_failed"
+    let refreshed = rig.views.refresh(&at("sums")).await.map(drop);
+    let refused = refreshed.unwrap_err();
+    let answered = (refused.code(), refused.kind(), refused.retryable());
+    assert_eq!(answered, ("view_refresh_failed", Kind::Conflict, false));
+    let message = refused.to_string();
+    assert!(
+        message.contains("repair it, or make it active"),
+        "{message}"
     );
     let shown = rig.views.show(&at("sums")).await.unwrap();
     assert_eq!(shown.state, State::Suspended);
