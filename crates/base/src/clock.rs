@@ -97,6 +97,32 @@ pub trait Clock: Send + Sync + 'static {
     /// For how long something has been running that never goes back and is never set; since when means
     /// nothing.
     fn running(&self) -> Duration;
+
+    /// Both, read at one moment: a pause of the thread between two readings would look like another time.
+    fn now_and_running(&self) -> (Timestamp, Duration);
+}
+
+/// Readings of two clocks that took longer than this are not of one moment.
+const READING_MAX: Duration = Duration::from_millis(1);
+
+/// Attempts at a reading of one moment. A thread that is interrupted in each of them goes by the last.
+const READINGS_MAX: usize = 8;
+
+/// Reads the time and what has elapsed at one moment.
+fn read_together(
+    now: impl Fn() -> Timestamp,
+    elapsed: impl Fn() -> Duration,
+) -> (Timestamp, Duration) {
+    let mut before = elapsed();
+    let mut attempts = 1;
+    loop {
+        let (time, after) = (now(), elapsed());
+        if after.saturating_sub(before) <= READING_MAX || attempts >= READINGS_MAX {
+            return (time, after);
+        }
+        before = after;
+        attempts += 1;
+    }
 }
 
 /// The operating system's clock.
@@ -114,6 +140,10 @@ impl Clock for SystemClock {
     fn running(&self) -> Duration {
         static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
         BEGUN.elapsed()
+    }
+
+    fn now_and_running(&self) -> (Timestamp, Duration) {
+        read_together(|| self.now(), || self.running())
     }
 }
 
@@ -161,6 +191,10 @@ impl Clock for ManualClock {
 
     fn running(&self) -> Duration {
         Duration::from_micros(self.running_micros.load(Ordering::SeqCst))
+    }
+
+    fn now_and_running(&self) -> (Timestamp, Duration) {
+        (self.now(), self.running())
     }
 }
 

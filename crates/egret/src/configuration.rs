@@ -32,8 +32,8 @@ egret_base::settings! {
         /// Directory for everything Egret keeps: state, the embedded server, branches. Empty:
         /// `/var/lib/egret` for root, else `$XDG_DATA_HOME/egret` or `~/.local/share/egret`.
         data_dir: Option<PathBuf> = None,
-        /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or directives per module such
-        /// as `info,egret_branches=debug`.
+        /// What to log: `error`, `warn`, `info`, `debug`, `trace` (in release builds the same as `debug`), or
+        /// directives per module such as `info,egret_branches=debug`.
         log_level: String = "info".to_owned(),
         /// How log lines look: `text` or `json`.
         log_format: String = "text".to_owned(),

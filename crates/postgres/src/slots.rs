@@ -3,7 +3,6 @@
 //! Work that finds none waits in the order in which it came; a tenant that has its share is passed over.
 
 use std::collections::VecDeque;
-use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -68,35 +67,35 @@ impl SlotsTaken {
 }
 
 /// See the module. `K` tells tenants apart. Cheap to clone.
-pub struct TenantSlots<K: Eq + Hash + Clone> {
+pub struct TenantSlots<K: Ord + Clone> {
     shared: Arc<Shared<K>>,
 }
 
-struct Shared<K: Eq + Hash + Clone> {
+struct Shared<K: Ord + Clone> {
     share: TenantShare,
     state: Mutex<State<K>>,
 }
 
-struct State<K: Eq + Hash + Clone> {
+struct State<K: Ord + Clone> {
     usage: TenantUsage<K>,
     waiting: VecDeque<Waiter<K>>,
 }
 
-struct Waiter<K: Eq + Hash + Clone> {
+struct Waiter<K: Ord + Clone> {
     tenant: K,
     amount: u64,
     granted: oneshot::Sender<Slot<K>>,
 }
 
 /// A slot, or several, given back when dropped.
-pub struct Slot<K: Eq + Hash + Clone> {
+pub struct Slot<K: Ord + Clone> {
     /// None while it is given back.
     shared: Option<Arc<Shared<K>>>,
     tenant: K,
     amount: u64,
 }
 
-impl<K: Eq + Hash + Clone> Clone for TenantSlots<K> {
+impl<K: Ord + Clone> Clone for TenantSlots<K> {
     fn clone(&self) -> Self {
         Self {
             shared: self.shared.clone(),
@@ -104,7 +103,7 @@ impl<K: Eq + Hash + Clone> Clone for TenantSlots<K> {
     }
 }
 
-impl<K: Eq + Hash + Clone> TenantSlots<K> {
+impl<K: Ord + Clone> TenantSlots<K> {
     /// As many slots as a setting says, one at least. One tenant takes three quarters at most.
     pub fn new(limit: &'static str, max: u32) -> Self {
         let share = TenantShare::three_quarters(limit, u64::from(max.max(1)));
@@ -157,7 +156,7 @@ impl<K: Eq + Hash + Clone> TenantSlots<K> {
     }
 }
 
-impl<K: Eq + Hash + Clone> Shared<K> {
+impl<K: Ord + Clone> Shared<K> {
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -237,7 +236,7 @@ impl<K: Eq + Hash + Clone> Shared<K> {
     }
 }
 
-impl<K: Eq + Hash + Clone> Slot<K> {
+impl<K: Ord + Clone> Slot<K> {
     /// Gives the slot back while `work` waits for something else, and takes it again afterwards, in turn with others and
     /// however long that takes: what the caller has begun is not refused halfway.
     pub async fn yield_during<T>(&mut self, work: impl Future<Output = T>) -> T {
@@ -251,7 +250,7 @@ impl<K: Eq + Hash + Clone> Slot<K> {
     }
 }
 
-impl<K: Eq + Hash + Clone> Drop for Slot<K> {
+impl<K: Ord + Clone> Drop for Slot<K> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.take() {
             shared.give_back(&self.tenant, self.amount);

@@ -57,20 +57,28 @@ impl TaskId {
 
     /// The canonical 36 characters, without an allocation.
     pub fn text(self) -> [u8; 36] {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        /// Where the two digits of each byte begin; dashes are in between.
+        const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
         let mut text = [b'-'; 36];
-        let mut at = 0;
-        for (position, byte) in self.to_bytes().into_iter().enumerate() {
-            if matches!(position, 4 | 6 | 8 | 10) {
-                at += 1;
-            }
-            text[at] = DIGITS[usize::from(byte >> 4)];
-            text[at + 1] = DIGITS[usize::from(byte & 15)];
-            at += 2;
+        for (byte, at) in self.to_bytes().into_iter().zip(PLACES) {
+            let digits = HEX[usize::from(byte)];
+            text[at..at + 2].copy_from_slice(&digits);
         }
         text
     }
 }
+
+/// The two hexadecimal digits of each byte.
+const HEX: [[u8; 2]; 256] = {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut hex = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        hex[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    hex
+};
 
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

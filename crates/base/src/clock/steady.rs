@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::model::{ClockModel, ClockPolicy, ClockRecord, ClockState, Reading};
-use super::{Clock, SystemClock, Timestamp};
+use super::{Clock, SystemClock, Timestamp, read_together};
 use crate::durable;
 
 /// Names one boot of the machine, and thereby what its elapsed clock counts from.
@@ -20,12 +20,6 @@ const HEADING: &str = "egret clock 1";
 
 /// Mode of the record's file.
 const RECORD_MODE: u32 = 0o600;
-
-/// Readings of both clocks that took longer than this are not of one moment.
-const READING_MAX: Duration = Duration::from_millis(1);
-
-/// Attempts at a reading of one moment. A thread that is interrupted in each of them goes by the last.
-const READINGS_MAX: usize = 8;
 
 /// How the clock is, for `/v1/clock`, `/readyz` and the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +136,13 @@ impl Clock for SteadyClock {
     fn running(&self) -> Duration {
         elapsed().saturating_sub(self.begun)
     }
+
+    fn now_and_running(&self) -> (Timestamp, Duration) {
+        let mut model = self.model();
+        let reading = read_clocks();
+        let running = reading.elapsed.saturating_sub(self.begun);
+        (model.observe(reading), running)
+    }
 }
 
 fn status(model: &ClockModel, accepted: Timestamp, reading: Reading) -> ClockStatus {
@@ -161,20 +162,9 @@ fn elapsed() -> Duration {
     Duration::new(seconds, nanos)
 }
 
-/// Reads both clocks at one moment: a pause of the thread in between would look like a jump.
 fn read_clocks() -> Reading {
-    let mut reading = Reading {
-        wall: Timestamp::default(),
-        elapsed: elapsed(),
-    };
-    for _ in 0..READINGS_MAX {
-        reading.wall = SystemClock.now();
-        let before = std::mem::replace(&mut reading.elapsed, elapsed());
-        if reading.elapsed.saturating_sub(before) <= READING_MAX {
-            break;
-        }
-    }
-    reading
+    let (wall, elapsed) = read_together(|| SystemClock.now(), elapsed);
+    Reading { wall, elapsed }
 }
 
 fn boot_id() -> io::Result<String> {

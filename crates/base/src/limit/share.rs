@@ -1,7 +1,6 @@
 //! What all tenants share, and how much of it one of them may take.
 
-use std::collections::HashMap;
-use std::hash::Hash;
+use std::collections::BTreeMap;
 
 use super::{Limit, LimitExceeded, count_left};
 
@@ -63,19 +62,19 @@ impl TenantShare {
 #[derive(Debug)]
 pub struct TenantUsage<K> {
     all: u64,
-    by_tenant: HashMap<K, u64>,
+    by_tenant: BTreeMap<K, u64>,
 }
 
 impl<K> Default for TenantUsage<K> {
     fn default() -> Self {
         Self {
             all: 0,
-            by_tenant: HashMap::new(),
+            by_tenant: BTreeMap::new(),
         }
     }
 }
 
-impl<K: Eq + Hash> TenantUsage<K> {
+impl<K: Ord> TenantUsage<K> {
     /// What all of them have.
     pub fn all(&self) -> u64 {
         self.all
@@ -95,14 +94,13 @@ impl<K: Eq + Hash> TenantUsage<K> {
     /// Counts less of a tenant, which has as much.
     pub fn subtract(&mut self, tenant: &K, amount: u64) {
         self.all = count_left(self.all.checked_sub(amount), "shares of all tenants");
-        let own = self.of(tenant).checked_sub(amount);
-        match count_left(own, "shares of a tenant") {
-            0 => drop(self.by_tenant.remove(tenant)),
-            own => {
-                if let Some(known) = self.by_tenant.get_mut(tenant) {
-                    *known = own;
-                }
-            }
+        let known = self.by_tenant.get_mut(tenant);
+        let own = known.as_deref().copied().unwrap_or(0);
+        let left = count_left(own.checked_sub(amount), "shares of a tenant");
+        match known {
+            Some(own) if left > 0 => *own = left,
+            Some(_) => drop(self.by_tenant.remove(tenant)),
+            None => {}
         }
     }
 }

@@ -49,6 +49,10 @@ impl Clock for JumpingClock {
         let ahead = Duration::from_secs(self.0.load(Ordering::SeqCst));
         SystemClock.now().plus(ahead)
     }
+
+    fn now_and_running(&self) -> (Timestamp, Duration) {
+        (self.now(), self.running())
+    }
 }
 
 /// A running engine with what is under it.

@@ -343,6 +343,7 @@ impl State {
             options,
             tags,
             shard: task.shard,
+            bytes,
             priority: task.priority,
             flags,
             state,
@@ -350,7 +351,6 @@ impl State {
         });
         self.numbers.insert(made.number, place);
         self.count_task(place);
-        self.add_bytes(place, bytes);
         match state {
             TaskState::Waiting => {
                 self.enter(place, state);

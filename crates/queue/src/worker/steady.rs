@@ -16,12 +16,6 @@ const SLOWER: u32 = 8;
 /// A difference that is followed without a step.
 const STEP_MIN: Duration = Duration::from_secs(1);
 
-/// Readings that took longer than this are not of one moment.
-const READING_MAX: Duration = Duration::from_millis(10);
-
-/// Attempts at a reading of one moment.
-const READINGS_MAX: usize = 8;
-
 /// See the module.
 pub(crate) struct Steady {
     clock: Arc<dyn Clock>,
@@ -60,7 +54,8 @@ impl Steady {
 
     /// The time now, before a step that is due. It does not go back.
     pub fn now(&mut self) -> Timestamp {
-        let (running, clock) = self.read_clock();
+        let (clock, running) = self.clock.now_and_running();
+        let clock = clock.since(Timestamp::from_micros(0));
         let elapsed = running.saturating_sub(self.running);
         self.running = running;
         let expected = self.last + elapsed;
@@ -73,21 +68,6 @@ impl Steady {
             clock.max(expected - elapsed / SLOWER)
         };
         timestamp(self.last)
-    }
-
-    /// Reads what has elapsed and the time at one moment: a pause of the thread in between would look like
-    /// another time.
-    fn read_clock(&self) -> (Duration, Duration) {
-        let mut running = self.clock.running();
-        let mut attempts = 0;
-        loop {
-            let clock = self.clock.now().since(Timestamp::from_micros(0));
-            let before = std::mem::replace(&mut running, self.clock.running());
-            attempts += 1;
-            if running.saturating_sub(before) <= READING_MAX || attempts >= READINGS_MAX {
-                return (running, clock);
-            }
-        }
     }
 
     /// Whether [`Steady::take_step`] has a step to make.

@@ -1,7 +1,7 @@
 //! What waits for a partition's next turns, tenant by tenant: whoever sends much waits behind
 //! themselves, not in front of everybody else.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ impl Shares {
 
 #[derive(Default)]
 pub(crate) struct Waiting {
-    by_tenant: HashMap<u32, VecDeque<Submission>>,
+    by_tenant: BTreeMap<u32, VecDeque<Submission>>,
     /// Tenants of whom something waits; the first has its turn.
     turns: VecDeque<u32>,
     /// How many of them are tenants.

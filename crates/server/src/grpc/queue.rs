@@ -13,7 +13,7 @@ mod work;
 use std::sync::Arc;
 
 use axum::Router;
-use bytes::BytesMut;
+use bytes::Bytes;
 use egret_proto::Encoded;
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::server::queue_server::SERVICE_NAME;
@@ -185,11 +185,11 @@ impl Queue for Door {
         let tasks = self
             .waiting(calls::claim(&self.queues, tenant, asked))
             .await;
-        let mut message = BytesMut::new();
+        let mut message = Vec::new();
         for task in tasks.map_err(refused)? {
             encode::claimed(&mut message, &task.assigned());
         }
-        Ok(Response::new(Encoded(message.freeze())))
+        Ok(Response::new(Encoded(Bytes::from(message))))
     }
 
     async fn report(&self, request: Request<v1::ReportRequest>) -> Answer<v1::ReportResponse> {

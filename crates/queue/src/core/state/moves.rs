@@ -145,7 +145,6 @@ impl State {
     /// Removes an ended task altogether.
     pub(super) fn erase(&mut self, place: Place) {
         self.exit(place);
-        self.take_bytes(place, self.entries.get(place).bytes);
         self.discount_task(place);
         let entry = self.entries.remove(place);
         if entry.has(flag::SHARES_RECORD) {

@@ -117,20 +117,34 @@ impl State {
         tenant_of_entry(self.entries.get(place), &self.queues, &self.shared)
     }
 
-    /// Counts a new task, and the callback that it may cause.
+    /// Counts a new task with its bytes, and the callback that it may cause.
     pub(super) fn count_task(&mut self, place: Place) {
         let tenant = self.tenant_at(place);
-        self.tenants.load_mut(tenant).tasks += 1;
-        if self.entries.get(place).has(flag::CALLBACK) {
-            self.promise_callback(place);
-        }
+        let entry = self.entries.get(place);
+        let bytes = u64::from(entry.bytes);
+        let promises = u64::from(entry.has(flag::CALLBACK));
+        let queue = self.queues.get_mut(entry.queue);
+        queue.expect("a task's queue stays").bytes += bytes;
+        let load = self.tenants.load_mut(tenant);
+        load.tasks += 1 + promises;
+        load.bytes += bytes;
+        self.promised += promises;
+        self.bytes += bytes;
     }
 
-    /// A task is no longer known.
+    /// A task is no longer known, nor what records hold of it.
     pub(super) fn discount_task(&mut self, place: Place) {
         let tenant = self.tenant_at(place);
-        let tasks = &mut self.tenants.load_mut(tenant).tasks;
-        subtract(tasks, 1, &mut self.news.miscounts);
+        let entry = self.entries.get(place);
+        let bytes = u64::from(entry.bytes);
+        let miscounts = &mut self.news.miscounts;
+        let queue = self.queues.get_mut(entry.queue);
+        let queue = queue.expect("a task's queue stays");
+        subtract(&mut queue.bytes, bytes, miscounts);
+        let load = self.tenants.load_mut(tenant);
+        subtract(&mut load.tasks, 1, miscounts);
+        subtract(&mut load.bytes, bytes, miscounts);
+        subtract(&mut self.bytes, bytes, miscounts);
     }
 
     /// A task that has not ended will cause a callback.

@@ -1,7 +1,6 @@
 //! Fields of the two fast streams' answers, written as they go over the wire: no message is made in
 //! memory for a task, and what the task carries is copied as the engine keeps it.
 
-use bytes::{BufMut, BytesMut};
 use egret_base::Coded;
 use egret_queue::model::{AttemptEnd, Lease, TaskId};
 use egret_queue::{Assigned, Enqueued, QueueError};
@@ -9,43 +8,43 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 
 use crate::problem::bounded;
 
-fn key(out: &mut BytesMut, field: u64, wire_type: u64) {
+fn key(out: &mut Vec<u8>, field: u64, wire_type: u64) {
     encode_varint(field << 3 | wire_type, out);
 }
 
-fn number(out: &mut BytesMut, field: u64, value: u64) {
+fn number(out: &mut Vec<u8>, field: u64, value: u64) {
     if value != 0 {
         key(out, field, 0);
         encode_varint(value, out);
     }
 }
 
-fn bytes(out: &mut BytesMut, field: u64, value: &[u8]) {
+fn bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
     if !value.is_empty() {
         key(out, field, 2);
         encode_varint(value.len() as u64, out);
-        out.put_slice(value);
+        out.extend_from_slice(value);
     }
 }
 
 /// Writes a nested message whose length is not known before.
-fn message(out: &mut BytesMut, field: u64, write: impl FnOnce(&mut BytesMut)) {
+fn message(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
     key(out, field, 2);
     // Nearly all are shorter than 128 bytes: one byte of length. Others are moved.
     let at = out.len();
-    out.put_u8(0);
+    out.push(0);
     write(out);
     let length = out.len() - at - 1;
     let needed = encoded_len_varint(length as u64);
     if needed > 1 {
-        out.put_bytes(0, needed - 1);
+        out.resize(out.len() + needed - 1, 0);
         out.copy_within(at + 1..at + 1 + length, at + needed);
     }
     let mut place = &mut out[at..at + needed];
     encode_varint(length as u64, &mut place);
 }
 
-fn error(out: &mut BytesMut, field: u64, error: &QueueError) {
+fn error(out: &mut Vec<u8>, field: u64, error: &QueueError) {
     message(out, field, |out| {
         bytes(out, 1, error.code().as_bytes());
         bytes(out, 2, bounded(error.to_string()).as_bytes());
@@ -54,7 +53,7 @@ fn error(out: &mut BytesMut, field: u64, error: &QueueError) {
 }
 
 /// `ProduceResponse.outcomes`.
-pub(super) fn outcome(out: &mut BytesMut, at: u64, outcome: &Result<Enqueued, QueueError>) {
+pub(super) fn outcome(out: &mut Vec<u8>, at: u64, outcome: &Result<Enqueued, QueueError>) {
     message(out, 1, |out| {
         number(out, 1, at);
         match outcome {
@@ -68,30 +67,30 @@ pub(super) fn outcome(out: &mut BytesMut, at: u64, outcome: &Result<Enqueued, Qu
 }
 
 /// `WorkResponse.welcome`.
-pub(super) fn welcome(out: &mut BytesMut, lease_ms: u64) {
+pub(super) fn welcome(out: &mut Vec<u8>, lease_ms: u64) {
     message(out, 1, |out| number(out, 1, lease_ms));
 }
 
 /// `WorkResponse.drained`.
-pub(super) fn drained(out: &mut BytesMut) {
+pub(super) fn drained(out: &mut Vec<u8>) {
     number(out, 6, 1);
 }
 
 /// `WorkResponse.tasks`.
-pub(super) fn assignment(out: &mut BytesMut, task: &Assigned<'_>) {
+pub(super) fn assignment(out: &mut Vec<u8>, task: &Assigned<'_>) {
     assignment_as(out, 2, task);
 }
 
 /// `ClaimResponse.tasks`.
-pub(super) fn claimed(out: &mut BytesMut, task: &Assigned<'_>) {
+pub(super) fn claimed(out: &mut Vec<u8>, task: &Assigned<'_>) {
     assignment_as(out, 1, task);
 }
 
-fn assignment_as(out: &mut BytesMut, field: u64, task: &Assigned<'_>) {
+fn assignment_as(out: &mut Vec<u8>, field: u64, task: &Assigned<'_>) {
     message(out, field, |out| {
         bytes(out, 1, &task.id.text());
         bytes(out, 2, task.queue.as_bytes());
-        out.put_slice(task.content);
+        out.extend_from_slice(task.content);
         bytes(out, 5, &task.lease.to_bytes());
         number(out, 6, task.lease_until_ms);
         number(out, 7, u64::from(task.attempt));
@@ -100,12 +99,12 @@ fn assignment_as(out: &mut BytesMut, field: u64, task: &Assigned<'_>) {
         number(out, 11, task.id.created_ms());
         number(out, 16, task.lease_ms);
         number(out, 17, task.timeout_ms);
-        out.put_slice(task.tags);
+        out.extend_from_slice(task.tags);
     });
 }
 
 /// `WorkResponse.accepted`.
-pub(super) fn accepted(out: &mut BytesMut, numbers: &[u64]) {
+pub(super) fn accepted(out: &mut Vec<u8>, numbers: &[u64]) {
     let length: usize = numbers.iter().copied().map(encoded_len_varint).sum();
     key(out, 3, 2);
     encode_varint(length as u64, out);
@@ -115,7 +114,7 @@ pub(super) fn accepted(out: &mut BytesMut, numbers: &[u64]) {
 }
 
 /// `WorkResponse.refused`.
-pub(super) fn refused(out: &mut BytesMut, at: u64, refused: &QueueError) {
+pub(super) fn refused(out: &mut Vec<u8>, at: u64, refused: &QueueError) {
     message(out, 4, |out| {
         number(out, 1, at);
         error(out, 2, refused);
@@ -123,7 +122,7 @@ pub(super) fn refused(out: &mut BytesMut, at: u64, refused: &QueueError) {
 }
 
 /// `WorkResponse.lost`.
-pub(super) fn lost(out: &mut BytesMut, id: TaskId, lease: Lease, end: AttemptEnd) {
+pub(super) fn lost(out: &mut Vec<u8>, id: TaskId, lease: Lease, end: AttemptEnd) {
     message(out, 5, |out| {
         bytes(out, 1, &lease.to_bytes());
         bytes(out, 2, &id.text());

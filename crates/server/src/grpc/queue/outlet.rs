@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use egret_queue::QueueError;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::Status;
@@ -33,7 +33,9 @@ pub(super) struct Outlet {
 struct Waiting {
     closed: VecDeque<Bytes>,
     closed_bytes: usize,
-    open: BytesMut,
+    open: Vec<u8>,
+    /// The length of the last message: as much is allocated for the next one.
+    usual_bytes: usize,
     /// Numbers of reports that were accepted: one packed field of the next message.
     accepted: Vec<u64>,
     /// Things asked for on the stream that have no answer yet.
@@ -142,6 +144,12 @@ impl Waiting {
         self.closed_bytes + self.open.len()
     }
 
+    /// Ends the message being made.
+    fn close(&mut self) -> Bytes {
+        self.usual_bytes = self.open.len();
+        std::mem::take(&mut self.open).into()
+    }
+
     fn take(&mut self) -> Option<Bytes> {
         if let Some(message) = self.closed.pop_front() {
             self.closed_bytes -= message.len();
@@ -151,7 +159,7 @@ impl Waiting {
             super::encode::accepted(&mut self.open, &self.accepted);
             self.accepted.clear();
         }
-        (!self.open.is_empty()).then(|| self.open.split().freeze())
+        (!self.open.is_empty()).then(|| self.close())
     }
 }
 
@@ -192,11 +200,14 @@ pub(super) struct Page<'a> {
 
 impl Page<'_> {
     /// The message being made; a new one where it has grown long.
-    pub fn message(&mut self) -> &mut BytesMut {
+    pub fn message(&mut self) -> &mut Vec<u8> {
         if self.waiting.open.len() >= MESSAGE_BYTES {
-            let full = self.waiting.open.split().freeze();
+            let full = self.waiting.close();
             self.waiting.closed_bytes += full.len();
             self.waiting.closed.push_back(full);
+        }
+        if self.waiting.open.is_empty() {
+            self.waiting.open.reserve(self.waiting.usual_bytes);
         }
         &mut self.waiting.open
     }
