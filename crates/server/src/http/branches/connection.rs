@@ -72,7 +72,7 @@ pub(super) struct Connection {
             content_type = "application/problem+json"),
         (status = 409, description = "It cannot be woken: it is being made, reset or destroyed, or has failed.",
             body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "A limit keeps its server from starting.", body = Problem,
+        (status = 429, description = "Its tenant takes all of the volume that it may.", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "There is no room for its server, the proxy does not listen yet, or Egret is \
             stopping.", body = Problem, content_type = "application/problem+json"),
