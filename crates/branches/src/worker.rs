@@ -406,7 +406,10 @@ impl Inner {
     async fn put_to_sleep(&self, branch: &Branch) -> Result<(), BranchesError> {
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;
-        let mode = match branch.state {
+        // Whoever held the slot may have changed the row.
+        let started = self.started.get();
+        let found = started.and_then(|started| started.registry.branch(branch.id));
+        let mode = match found.map_or(branch.state, |found| found.state) {
             BranchState::Running | BranchState::Suspended => StopMode::Fast,
             _ => StopMode::Immediate,
         };

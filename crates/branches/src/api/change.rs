@@ -12,7 +12,7 @@ use crate::core::plan::Why;
 use crate::core::request;
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchName, BranchState, Change, Template, TemplateId};
-use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
+use crate::store::files::{manifest_of, remove_directory, remove_file};
 use crate::store::source::blocking;
 
 /// Proof that a branch's slot is held.
@@ -133,7 +133,7 @@ impl Branches {
         let registry = &inner.started()?.registry;
         registry.change_branch(branch.id, change, inner.now())?;
         let changed = inner.find(tenant, name)?;
-        write_manifest(&inner.paths.branch(changed.id), &changed)?;
+        inner.refresh_manifest(&changed);
         inner.due.notify_one();
         Ok(changed)
     }
@@ -355,8 +355,8 @@ impl Inner {
         branch.state = BranchState::Suspended;
         branch.boot_id = None;
         branch.postmaster = None;
-        self.refresh_manifest(&branch);
         self.started()?.registry.update_branch(&branch)?;
+        self.refresh_manifest(&branch);
         Ok(branch)
     }
 

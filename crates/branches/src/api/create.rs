@@ -17,7 +17,6 @@ use crate::error::{BranchesError, io};
 use crate::model::{
     Branch, BranchId, BranchState, From, NewBranch, Receipt, Template, TemplateId, TemplateState,
 };
-use crate::store::files::write_manifest;
 use crate::store::prepare;
 use crate::store::source::blocking;
 use crate::store::volume::Driver;
@@ -210,10 +209,10 @@ impl Inner {
         }
         branch.state = BranchState::Running;
         branch.receipt = Some(Receipt::new("cold", template, watch));
-        self.steps.before("create.manifest");
-        write_manifest(&self.paths.branch(branch.id), &branch)?;
         self.steps.before("create.record");
         self.started()?.registry.update_branch(&branch)?;
+        self.steps.before("create.manifest");
+        self.write_branch_manifest(branch.id)?;
         self.steps.before("create.done");
         watch.phase("record");
         Ok(branch)

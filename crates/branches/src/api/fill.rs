@@ -14,7 +14,7 @@ use super::{Inner, Slot, lock};
 use crate::core::pool::{Entry, PoolCommand, PoolView, Stage, plan};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, NewBranch, Preset, Template, TemplateId};
-use crate::store::files::{read_manifest, write_manifest};
+use crate::store::files::read_manifest;
 use crate::store::source::blocking;
 
 /// Whom rows of the pool belong to; no token has this tenant.
@@ -195,11 +195,7 @@ impl Inner {
             let mut failed = Vec::new();
             let mut unwritten = Ok(());
             for id in ids {
-                // As it is now: it may have been changed since, manifest included.
-                let found = inner.started.get().and_then(|it| it.registry.branch(id));
-                if let Some(branch) = found.filter(|one| one.state != BranchState::Destroying)
-                    && let Err(error) = write_manifest(&inner.paths.branch(id), &branch)
-                {
+                if let Err(error) = inner.write_branch_manifest(id) {
                     unwritten = Err(error);
                     failed.push(id);
                 }
@@ -385,7 +381,7 @@ impl Inner {
     async fn clone_entry(&self, id: BranchId) -> Result<(), BranchesError> {
         let row = self.pooled(id)?;
         // First, so that files whose row is lost can be told from somebody else's.
-        write_manifest(&self.paths.branch(id), &row)?;
+        self.write_branch_manifest(id)?;
         self.clone_template(row.template, self.paths.branch(id))
             .await?;
         self.pool.advance(id, Stage::Cold);

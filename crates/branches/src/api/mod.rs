@@ -118,6 +118,8 @@ pub(crate) struct Inner {
     pub(crate) verifiers: Mutex<HashMap<BranchId, Arc<Verifier>>>,
     /// Held for reading while a branch takes a template, for writing while one is removed.
     pub(crate) templates_gate: tokio::sync::RwLock<()>,
+    /// Held while the manifest of a branch is written.
+    manifests: Mutex<()>,
     /// Templates that a reset may give back to its branch.
     pub(crate) held_templates: Mutex<Vec<TemplateId>>,
     /// Held while a reset gives a branch another parent.
@@ -293,6 +295,7 @@ impl Branches {
                 slots: Mutex::default(),
                 verifiers: Mutex::default(),
                 templates_gate: tokio::sync::RwLock::default(),
+                manifests: Mutex::default(),
                 held_templates: Mutex::default(),
                 lineage: Mutex::default(),
                 builds: tokio::sync::RwLock::default(),

@@ -152,17 +152,32 @@ impl Inner {
         self.start_postmaster(branch, &template).await?;
         branch.state = BranchState::Running;
         branch.failure = None;
-        self.refresh_manifest(branch);
         self.steps.before("start.record");
         started.registry.update_branch(branch)?;
+        self.refresh_manifest(branch);
         Ok(())
     }
 
-    /// Writes the manifest of a branch that was started or stopped. It is read only where the registry is lost: a
-    /// failure is logged and stops nothing.
+    /// Writes the manifest of a branch whose row has changed. It is read only where the registry is lost: a failure is
+    /// logged and stops nothing.
     pub(crate) fn refresh_manifest(&self, branch: &Branch) {
-        if let Err(error) = write_manifest(&self.paths.branch(branch.id), branch) {
+        if let Err(error) = self.write_branch_manifest(branch.id) {
             tracing::warn!(branch = %branch.name, %error, "the manifest of a branch was not written");
+        }
+    }
+
+    /// Writes the manifest of a branch as its row is now. One is written at a time, so that the last one says what the
+    /// row said last.
+    pub(super) fn write_branch_manifest(&self, id: BranchId) -> Result<(), BranchesError> {
+        let _order = lock(&self.manifests);
+        let registry = self.started.get().map(|started| &started.registry);
+        let found = registry.and_then(|registry| registry.branch(id));
+        // During a reset the manifest describes the former files, and that of a destroyed branch is deleted.
+        let is_written =
+            |state: BranchState| !matches!(state, BranchState::Resetting | BranchState::Destroying);
+        match found.filter(|branch| is_written(branch.state)) {
+            Some(branch) => write_manifest(&self.paths.branch(id), &branch),
+            None => Ok(()),
         }
     }
 

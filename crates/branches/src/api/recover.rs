@@ -58,6 +58,11 @@ impl Inner {
             Repair::Fail(id, reason) => self.mark_failed(id, reason)?,
             Repair::RestoreTemplate(id) => self.restore_template(id)?,
             Repair::RestoreBranch(id) => {
+                // The manifest is of the time before a reset that was under way, and so are the files it put aside.
+                self.put_back(id).await?;
+                if disk.formers.contains(&id) {
+                    self.flush_volume().await?;
+                }
                 if let Some(branch) = self.restore_branch(id)?
                     && let Some(next) = of_branch(&branch, disk)
                 {
@@ -101,6 +106,7 @@ impl Inner {
         branch.boot_id = Some(started.boot_id.clone());
         branch.postmaster = Some((postmaster.pid(), postmaster.start_ticks()));
         started.registry.update_branch(&branch)?;
+        self.refresh_manifest(&branch);
         self.keep(id, Arc::new(postmaster));
         Ok(true)
     }

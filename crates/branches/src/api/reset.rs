@@ -2,10 +2,12 @@
 //!
 //! The copy is *staged* beside the branch's files while its server still runs; the *former* files are kept there until a
 //! server runs on the copy. So a reset that fails, for want of room on the volume or for a server, leaves the branch as
-//! it was. After a crash the row says `resetting`: the former files are put back, and the reset is done again.
+//! it was. After a crash the row says `resetting`: the former files are put back, and the reset is done again. The
+//! manifest describes the former files until then.
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use egret_base::Condition;
@@ -14,10 +16,11 @@ use egret_postgres::postmaster::StopMode;
 use super::{Inner, lock};
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, TemplateId};
-use crate::store::files::write_manifest;
+use crate::store::files::read_manifest;
 use crate::store::source::blocking;
 
-/// How long an interrupted reset that found no room waits before it is tried again.
+/// How long an interrupted reset that found no room waits before it is tried again, and how long the undoing of one that
+/// failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Keeps a template that no row names: a reset that fails gives it back to its branch.
@@ -70,7 +73,7 @@ impl Inner {
         let mut branch = before.clone();
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;
-        let _former_template = HeldTemplate::new(self, before.template);
+        let former_template = HeldTemplate::new(self, before.template);
         // Two resets at a time could each see no cycle and make one together.
         let lineage = lock(&self.lineage);
         if let Some(id) = to {
@@ -92,8 +95,9 @@ impl Inner {
         drop(lineage);
         drop(gate);
         if let Err(error) = self.replace_files(&mut branch).await {
-            if let Err(undoing) = self.undo_reset(before, had_files).await {
-                tracing::warn!(branch = %branch.name, error = %undoing, "a reset that failed was not undone: it is done again at the next start");
+            if let Err(undoing) = self.undo_reset(&before, had_files).await {
+                tracing::warn!(branch = %branch.name, error = %undoing, "a reset that failed was not undone: that is tried again");
+                self.undo_reset_later(before, had_files, former_template);
             }
             return Err(error);
         }
@@ -118,19 +122,9 @@ impl Inner {
         let (inner, slot) = (self.clone(), self.slot(id));
         tokio::spawn(async move {
             let waiting = Condition::new("branches_not_starting", format!("branch {id}"));
-            loop {
-                tokio::select! {
-                    () = inner.ending() => return,
-                    () = tokio::time::sleep(RETRY_INTERVAL) => {}
-                }
+            while inner.waits_to_retry().await {
                 let _held = slot.lock.lock().await;
-                let Ok(started) = inner.started() else {
-                    return;
-                };
-                let found = started.registry.branch(id);
-                let Some(mut branch) =
-                    found.filter(|branch| branch.state == BranchState::Resetting)
-                else {
+                let Some(mut branch) = inner.resetting(id) else {
                     return;
                 };
                 match inner.redo_reset(&mut branch).await {
@@ -138,6 +132,7 @@ impl Inner {
                     Err(error) if error.is_without_room() => {
                         waiting.fail(&error, "the reset of a branch waits for room");
                     }
+                    Err(_) if inner.stopping.load(Ordering::Acquire) => return,
                     Err(error) => {
                         tracing::warn!(branch = %branch.name, %error, "the reset of a branch was not finished");
                         return;
@@ -147,18 +142,70 @@ impl Inner {
         });
     }
 
+    /// Undoes a reset that failed as soon as that can be done. Until then the row says `resetting`, so that an Egret that
+    /// ends before does the reset at its next start.
+    fn undo_reset_later(
+        self: &Arc<Self>,
+        before: Branch,
+        had_files: bool,
+        former_template: HeldTemplate,
+    ) {
+        let (inner, slot) = (self.clone(), self.slot(before.id));
+        tokio::spawn(async move {
+            let _former_template = former_template;
+            let subject = format!("branch {}", before.id);
+            let waiting = Condition::new("branches_not_starting", subject);
+            while inner.waits_to_retry().await {
+                let _held = slot.lock.lock().await;
+                if inner.resetting(before.id).is_none() {
+                    return;
+                }
+                match inner.undo_reset(&before, had_files).await {
+                    Ok(()) => return waiting.recover("a reset that failed is undone"),
+                    Err(error) => waiting.fail(&error, "a reset that failed is not undone yet"),
+                }
+            }
+        });
+    }
+
+    /// Waits until something is to be tried again; `false` when Egret stops.
+    async fn waits_to_retry(&self) -> bool {
+        tokio::select! {
+            () = self.ending() => false,
+            () = tokio::time::sleep(RETRY_INTERVAL) => true,
+        }
+    }
+
+    /// The row of a branch whose reset has not come to its end.
+    fn resetting(&self, id: BranchId) -> Option<Branch> {
+        let found = self.started().ok()?.registry.branch(id);
+        found.filter(|branch| branch.state == BranchState::Resetting)
+    }
+
     async fn redo_reset(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
-        self.put_back(branch.id).await?;
-        let Err(error) = self.replace_files(branch).await else {
+        let id = branch.id;
+        self.put_back(id).await?;
+        let replaced = match self.check_room_for_template(branch.template).await {
+            Ok(_) => self.replace_files(branch).await,
+            Err(error) => Err(error),
+        };
+        let Err(error) = replaced else {
             return self.record_reset(branch).await;
         };
-        self.put_back(branch.id).await?;
-        if !error.is_without_room() {
-            // The row may name another template than the one that the former files are of.
-            self.stop_postmaster(branch.id, StopMode::Immediate).await?;
-            self.remove_files(branch.id).await?;
-            self.give_up(branch.clone(), &error);
+        self.put_back(id).await?;
+        if error.is_without_room() || self.stopping.load(Ordering::Acquire) {
+            return Err(error);
         }
+        let before = read_manifest::<Branch>(&self.paths.branch(id));
+        if before.is_some_and(|before| before.template == branch.template) {
+            self.stop_postmaster(id, StopMode::Fast).await?;
+            self.flush_volume().await?;
+        } else {
+            // The row names another template than the one that the former files are of.
+            self.stop_postmaster(id, StopMode::Immediate).await?;
+            self.remove_files(id).await?;
+        }
+        self.give_up(branch.clone(), &error);
         Err(error)
     }
 
@@ -200,42 +247,57 @@ impl Inner {
 
     /// Records a reset whose server runs on the new files, which is not undone any more.
     async fn record_reset(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
+        self.slot(branch.id).forget_notice();
+        branch.waits_for_room = false;
+        branch.state = BranchState::Running;
+        branch.failure = None;
+        self.steps.before("reset.record");
+        // Also while Egret stops: it is done.
+        let started = self.started.get().ok_or(BranchesError::Stopping)?;
+        if let Err(error) = started.registry.update_branch(branch) {
+            let error = BranchesError::from(error);
+            self.stop_postmaster(branch.id, StopMode::Immediate).await?;
+            self.give_up(branch.clone(), &error);
+            return Err(error);
+        }
+        self.refresh_manifest(branch);
         let (volume, staged) = (self.mounted().volume, self.paths.staged(branch.id));
         self.steps.before("reset.remove");
         let removed = blocking(move || volume.remove(&staged).map_err(io("remove", &staged))).await;
         if let Err(error) = removed {
             tracing::warn!(branch = %branch.name, %error, "the files of a branch before its reset stay until the next start");
         }
-        self.slot(branch.id).forget_notice();
-        branch.waits_for_room = false;
-        branch.state = BranchState::Running;
-        branch.failure = None;
-        let recorded = write_manifest(&self.paths.branch(branch.id), branch).and_then(|()| {
-            self.steps.before("reset.record");
-            Ok(self.started()?.registry.update_branch(branch)?)
-        });
-        if let Err(error) = &recorded {
-            self.stop_postmaster(branch.id, StopMode::Immediate).await?;
-            self.give_up(branch.clone(), error);
-        }
-        recorded
+        Ok(())
     }
 
     /// Gives a branch the files and the row that it had before a reset that failed.
     async fn undo_reset(
         self: &Arc<Self>,
-        before: Branch,
+        before: &Branch,
         had_files: bool,
     ) -> Result<(), BranchesError> {
         let id = before.id;
         if had_files {
             self.put_back(id).await?;
+            // Where the server runs on, nothing was replaced. Else the row, which is on the disk at once, may not say that
+            // the reset is over while files on the disk are still those of the copy.
+            if self.slot(id).live().is_none() {
+                self.flush_volume().await?;
+            }
         } else {
             self.stop_postmaster(id, StopMode::Immediate).await?;
             self.remove_files(id).await?;
         }
-        self.started()?.registry.update_branch(&before)?;
-        if before.state == BranchState::Running && self.slot(id).live().is_none() {
+        // Also while Egret stops: a reset that was refused is not done at the next start.
+        let started = self.started.get().ok_or(BranchesError::Stopping)?;
+        started.registry.update_branch(before)?;
+        self.refresh_manifest(before);
+        let is_down = before.state == BranchState::Running && self.slot(id).live().is_none();
+        if is_down
+            && !self.stopping.load(Ordering::Acquire)
+            && let Err(error) = self.start_again(&mut before.clone()).await
+        {
+            tracing::warn!(branch = %before.name, %error, "a branch did not start after its reset was undone");
             self.revive_later(id);
         }
         Ok(())
@@ -243,7 +305,7 @@ impl Inner {
 
     /// Puts the former files of a branch back, where they are kept, and removes a staged copy. Returns whether the branch
     /// has files then.
-    async fn put_back(&self, id: BranchId) -> Result<bool, BranchesError> {
+    pub(super) async fn put_back(&self, id: BranchId) -> Result<bool, BranchesError> {
         let [data, staged, former] = self.paths.files_of(id);
         let is_replaced = former.exists();
         if is_replaced {
@@ -273,15 +335,16 @@ impl Inner {
         .await
     }
 
-    /// Removes what a crash has left of a reset that is recorded.
+    /// Removes what a crash has left of a reset that is recorded; former files are put back where there are no others.
     pub(super) async fn remove_leftovers(&self, id: BranchId) -> Result<(), BranchesError> {
         let volume = self.mounted().volume;
-        let [_, staged, former] = self.paths.files_of(id);
+        let [data, staged, former] = self.paths.files_of(id);
         blocking(move || {
-            for path in [staged, former] {
-                volume.remove(&path).map_err(io("remove", &path))?;
+            volume.remove(&staged).map_err(io("remove", &staged))?;
+            if !data.exists() && former.exists() {
+                return fs::rename(&former, &data).map_err(io("rename", &former));
             }
-            Ok(())
+            volume.remove(&former).map_err(io("remove", &former))
         })
         .await
     }

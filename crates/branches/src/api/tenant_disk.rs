@@ -242,8 +242,12 @@ impl Inner {
         for (id, reason) in &disk.uncounted {
             self.stop_for_tenant(*id, format!("not all of it is counted: {reason}"));
         }
-        let growing = lock(&self.tenant_disks).record(tenant, at, disk, limit);
-        let bytes = lock(&self.tenant_disks).bytes_of(tenant);
+        let (growing, bytes) = {
+            // One guard: in between, a tenant whose last branch goes would be forgotten.
+            let mut disks = lock(&self.tenant_disks);
+            let growing = disks.record(tenant, at, disk, limit);
+            (growing, disks.bytes_of(tenant))
+        };
         let of_tombstones = destroyed.into_values().sum();
         let (counted, growing) = match tombstones {
             Tombstones::Pass => {

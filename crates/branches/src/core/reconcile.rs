@@ -15,6 +15,8 @@ pub struct Disk {
     pub branches: BTreeSet<BranchId>,
     /// Branches of which a reset has left files that it staged or replaced.
     pub leftovers: BTreeSet<BranchId>,
+    /// Those of them whose files from before the reset are kept.
+    pub formers: BTreeSet<BranchId>,
     /// Branches whose manifest can be read.
     pub branch_manifests: BTreeSet<BranchId>,
     /// Branches on whose data directory a postmaster runs.
@@ -31,6 +33,13 @@ pub struct Disk {
     pub boot_id: String,
 }
 
+impl Disk {
+    /// Whether a branch has files, if only those that a reset has put aside.
+    fn has_files_of(&self, id: BranchId) -> bool {
+        self.branches.contains(&id) || self.formers.contains(&id)
+    }
+}
+
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
@@ -42,13 +51,13 @@ pub enum Repair {
     StopStray(BranchId),
     /// Do an interrupted reset again.
     FinishReset(BranchId),
-    /// Remove what is left of a reset that is done.
+    /// Remove what is left of a reset that is done; what it put aside is put back where there are no other files.
     RemoveLeftovers(BranchId),
     /// An interrupted creation was never acknowledged: a tombstone, purged by the plan.
     Discard(BranchId),
     /// The branch cannot be trusted or is gone: say so.
     Fail(BranchId, &'static str),
-    /// The registry was lost: make the row again from the manifest.
+    /// The registry was lost: make the row again from the manifest. Files that a reset has put aside are put back.
     RestoreBranch(BranchId),
     /// The registry was lost: make the row again from the manifest.
     RestoreTemplate(TemplateId),
@@ -85,13 +94,16 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Ve
         }
     }
     repairs.extend(branches.iter().filter_map(|branch| of_branch(branch, disk)));
-    for id in &disk.branches {
-        if branches.iter().all(|branch| branch.id != *id) {
-            repairs.push(if disk.branch_manifests.contains(id) {
-                Repair::RestoreBranch(*id)
-            } else {
-                Repair::ReportForeign(format!("branches/{}", id.hex()))
-            });
+    let is_restorable =
+        |id: &BranchId| disk.branch_manifests.contains(id) && disk.has_files_of(*id);
+    for id in disk.branches.union(&disk.formers) {
+        if branches.iter().any(|branch| branch.id == *id) {
+            continue;
+        }
+        if is_restorable(id) {
+            repairs.push(Repair::RestoreBranch(*id));
+        } else if disk.branches.contains(id) {
+            repairs.push(Repair::ReportForeign(format!("branches/{}", id.hex())));
         }
     }
     for id in &disk.leftovers {
@@ -103,6 +115,8 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Ve
                     BranchState::Resetting | BranchState::Destroying
                 ) => {}
             Some(_) => repairs.push(Repair::RemoveLeftovers(*id)),
+            // What restores the branch puts them in their place.
+            None if is_restorable(id) => {}
             // They may be all that is left of the branch.
             None => repairs.push(Repair::ReportForeign(format!(
                 "branches/{}, files of a reset",
@@ -111,7 +125,7 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Ve
         }
     }
     for id in &disk.sockets {
-        let known = branches.iter().any(|branch| branch.id == *id) || disk.branches.contains(id);
+        let known = branches.iter().any(|branch| branch.id == *id) || disk.has_files_of(*id);
         if !known {
             repairs.push(Repair::RemoveSocket(*id));
         }
@@ -124,7 +138,7 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Ve
 pub fn of_branch(branch: &Branch, disk: &Disk) -> Option<Repair> {
     let id = branch.id;
     let runs = disk.postmasters.contains(&id);
-    let exists = disk.branches.contains(&id);
+    let exists = disk.has_files_of(id);
     match branch.state {
         // A pool of an earlier Egret: its sessions are gone and its settings may be others.
         BranchState::Creating | BranchState::Pooled => Some(Repair::Discard(id)),

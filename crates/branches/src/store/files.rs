@@ -158,10 +158,19 @@ pub fn survey(paths: &Paths) -> Result<Disk, BranchesError> {
                 disk.branches.insert(id);
             }
             None if is_manifest(&entry) => {}
-            None => match id_of_leftover(&entry) {
-                Some(id) => drop(disk.leftovers.insert(id)),
-                None => drop(disk.foreign.insert(shown("branches", &entry))),
-            },
+            None => {
+                let former = id_of_leftover(&entry, FORMER);
+                match former.or_else(|| id_of_leftover(&entry, STAGED)) {
+                    Some(id) => drop(disk.leftovers.insert(id)),
+                    None => drop(disk.foreign.insert(shown("branches", &entry))),
+                }
+                if let Some(id) = former {
+                    if read_manifest::<Branch>(&paths.branch(id)).is_some() {
+                        disk.branch_manifests.insert(id);
+                    }
+                    disk.formers.insert(id);
+                }
+            }
         }
     }
     for entry in entries(&paths.templates())? {
@@ -204,12 +213,9 @@ fn id_of_directory<T: FromStr>(path: &Path) -> Option<T> {
         .flatten()
 }
 
-/// The branch whose reset has left a directory.
-fn id_of_leftover(path: &Path) -> Option<BranchId> {
-    let name = path.file_name()?.to_str()?;
-    let stem = name
-        .strip_suffix(STAGED)
-        .or_else(|| name.strip_suffix(FORMER))?;
+/// The branch whose reset has left a directory with this ending.
+fn id_of_leftover(path: &Path, ending: &str) -> Option<BranchId> {
+    let stem = path.file_name()?.to_str()?.strip_suffix(ending)?;
     (path.is_dir() && stem.len() == 32)
         .then(|| stem.parse().ok())
         .flatten()

@@ -11,6 +11,7 @@ mod isolation;
 mod lifecycle;
 mod logs;
 mod losses;
+mod manifests;
 mod pool;
 mod pool_faults;
 mod resets;

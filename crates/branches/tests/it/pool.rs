@@ -431,7 +431,7 @@ async fn a_nearly_full_volume_stops_the_filling_and_creates() {
     source.batch_execute("DELETE FROM item").await.unwrap();
     drop(source);
     // Looked at twenty times a second, it is one line.
-    let least = format!("branches.free_min is {}", Size::mib(149).bytes());
+    let least = format!("branches.free_min is {}", Size::mib(149));
     while !is_full(&least) {
         tokio::task::yield_now().await;
     }

@@ -5,9 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use egret_base::Coded;
-use egret_branches::Steps;
-use egret_branches::model::{BranchState, DEFAULT_TENANT};
+use egret_base::lifecycle::{Readiness, Service};
+use egret_base::settings::Size;
+use egret_branches::model::{Branch, BranchState, DEFAULT_TENANT};
+use egret_branches::{BranchesError, Steps};
 
+use crate::crashes::crash;
 use crate::home::{Egret, Home, name};
 
 const COUNT: &str = "SELECT count(*) FROM item";
@@ -47,7 +50,7 @@ impl Steps for Thief {
     }
 }
 
-async fn reset(egret: &Egret) -> Result<(), egret_branches::BranchesError> {
+async fn reset(egret: &Egret) -> Result<(), BranchesError> {
     let reset = egret.branches.reset(DEFAULT_TENANT, &name("one"), None);
     reset.await.map(drop)
 }
@@ -110,9 +113,163 @@ async fn a_reset_whose_server_does_not_start_leaves_the_branch_as_it_was() {
         let rows = egret.ask("one", COUNT).await.unwrap();
         assert_eq!(rows.as_deref(), Some("0"), "{expected}");
     }
+    // Egret has stopped its server itself.
+    let ended = format!("ended by itself branch={}", one.id);
+    assert_eq!(crate::logs::seen(&ended), 0);
     reset(&egret).await.unwrap();
     let rows = egret.ask("one", COUNT).await.unwrap();
     assert_eq!(rows.as_deref(), Some("1000"));
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
+}
+
+/// Holds up the first reset before it replaces files.
+#[derive(Default)]
+struct Gate {
+    is_reached: AtomicBool,
+    is_open: AtomicBool,
+}
+
+impl Steps for Gate {
+    fn before(&self, step: &'static str) {
+        if step == "reset.swap" && !self.is_reached.swap(true, Ordering::SeqCst) {
+            tokio::task::block_in_place(|| {
+                while !self.is_open.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+            });
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_that_a_stop_interrupts_is_not_done_at_the_next_start() {
+    let home = Home::new("reset-stop");
+    let gate = Arc::new(Gate::default());
+    let egret = home.start_with(Some(gate.clone())).await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    egret.ask("one", "DELETE FROM item").await.unwrap();
+    let opening = async {
+        while egret.branches.ready() == Readiness::Ready {
+            tokio::task::yield_now().await;
+        }
+        gate.is_open.store(true, Ordering::SeqCst);
+    };
+    let stopping = async {
+        while !gate.is_reached.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        tokio::join!(egret.stop(), opening);
+    };
+    let (refused, ()) = tokio::join!(reset(&egret), stopping);
+    assert!(
+        matches!(refused, Err(BranchesError::Stopping)),
+        "{refused:?}"
+    );
+    let egret = home.start().await;
+    assert_eq!(state(&egret).await, BranchState::Running);
+    let rows = egret.ask("one", COUNT).await.unwrap();
+    assert_eq!(rows.as_deref(), Some("0"));
+    home.assert_nothing_leaks(&egret).await;
+    egret.stop().await;
+}
+
+const ITEM: &str = "SELECT name FROM item WHERE id = 1";
+
+/// A home where Egret has died before a step of the reset of branch `kept`, which is returned as it was.
+async fn interrupted(purpose: &str, step: &str) -> (Home, Branch) {
+    let home = Home::new(purpose);
+    let egret = home.start().await;
+    egret.make_app().await;
+    let kept = egret.branch("kept").await;
+    let update = "UPDATE item SET name = 'mine' WHERE id = 1";
+    egret.ask("kept", update).await.unwrap();
+    egret.stop().await;
+    assert!(crash(&home, "reset", step).await);
+    (home, kept)
+}
+
+async fn resets_are_over(egret: &Egret) {
+    while egret
+        .branches
+        .count_by_state()
+        .unwrap()
+        .contains_key("resetting")
+    {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_reset_whose_server_does_not_start_keeps_the_former_files() {
+    let (home, kept) = interrupted("reset-redone", "reset.swap").await;
+    let thief = Thief::at("start.launch");
+    let data = home.directory.join("volume/branches").join(kept.id.hex());
+    thief.arm(data.join("global/pg_control"));
+    let egret = home.start_with(Some(thief)).await;
+    resets_are_over(&egret).await;
+    let kept = name("kept");
+    let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
+    assert_eq!(shown.branch.state, BranchState::Failed);
+    egret.branches.resume(DEFAULT_TENANT, &kept).await.unwrap();
+    let item = egret.ask("kept", ITEM).await.unwrap();
+    assert_eq!(item.as_deref(), Some("mine"));
+    home.assert_nothing_leaks(&egret).await;
+    egret.stop().await;
+}
+
+/// Notes that something was cloned.
+#[derive(Default)]
+struct Clones(AtomicBool);
+
+impl Steps for Clones {
+    fn before(&self, step: &'static str) {
+        if step == "create.clone" {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_reset_copies_nothing_while_there_is_no_room() {
+    let (mut home, kept) = interrupted("reset-room", "reset.swap").await;
+    let free_min = home.config.free_min;
+    // More than any volume has.
+    home.config.free_min = Size::gib(1 << 20);
+    let clones = Arc::new(Clones::default());
+    let egret = home.start_with(Some(clones.clone())).await;
+    let waits = format!("branch={} error=the volume has", kept.id);
+    while crate::logs::seen(&waits) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!clones.0.load(Ordering::SeqCst));
+    let counts = egret.branches.count_by_state().unwrap();
+    assert_eq!(counts.get("resetting"), Some(&1), "{counts:?}");
+    egret.stop().await;
+    home.config.free_min = free_min;
+    let egret = home.start().await;
+    resets_are_over(&egret).await;
+    let item = egret.ask("kept", ITEM).await.unwrap();
+    assert_eq!(item.as_deref(), Some("item 1"));
+    home.assert_nothing_leaks(&egret).await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_a_reset_put_aside_come_back_where_the_registry_is_lost() {
+    let (home, _) = interrupted("reset-lost", "reset.commit").await;
+    for suffix in ["", "-wal", "-shm"] {
+        let path = home.directory.join(format!("state.db{suffix}"));
+        if path.exists() {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    for _ in 0..2 {
+        let egret = home.start().await;
+        let item = egret.ask("kept", ITEM).await.unwrap();
+        assert_eq!(item.as_deref(), Some("mine"));
+        home.assert_nothing_leaks(&egret).await;
+        egret.stop().await;
+    }
 }

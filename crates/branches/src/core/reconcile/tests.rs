@@ -193,3 +193,24 @@ fn what_a_reset_has_left_goes_unless_the_reset_needs_it_or_no_row_knows_it() {
         "{found:?}"
     );
 }
+
+#[test]
+fn files_that_a_reset_has_put_aside_are_files_of_their_branch() {
+    let branch = branch(BranchState::Suspended);
+    let mut disk = disk(&branch, false, false);
+    disk.leftovers.insert(branch.id);
+    disk.formers.insert(branch.id);
+    assert_eq!(
+        repairs(&branch, &disk),
+        vec![Repair::RemoveLeftovers(branch.id)]
+    );
+    disk.branch_manifests.insert(branch.id);
+    let template = template(1, TemplateState::Ready);
+    for exists in [false, true] {
+        if exists {
+            disk.branches.insert(branch.id);
+        }
+        let found = reconcile(&[], std::slice::from_ref(&template), &disk);
+        assert_eq!(found, vec![Repair::RestoreBranch(branch.id)], "{exists}");
+    }
+}

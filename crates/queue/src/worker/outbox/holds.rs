@@ -230,21 +230,25 @@ impl Holds {
 
     /// How long until something of it is to be tried again.
     pub fn wait(&self) -> Duration {
-        let now = Instant::now();
-        let whole_look_at = match self.by_role.is_empty() {
-            true => now,
-            false => self.whole_look_at,
+        let next = self.next_trial();
+        next.map_or(Duration::MAX, |at| {
+            at.saturating_duration_since(Instant::now())
+        })
+    }
+
+    /// When something of it is to be tried again.
+    fn next_trial(&self) -> Option<Instant> {
+        let with_whole_look = |until: Instant| match self.by_role.is_empty() {
+            true => until,
+            false => until.max(self.whole_look_at),
         };
         let queues = self.by_queue.values().map(|hold| match hold.presence {
             Presence::Existing => hold.pause.until,
-            Presence::Missing => hold.pause.until.max(whole_look_at),
+            Presence::Missing => with_whole_look(hold.pause.until),
         });
         let roles = self.by_role.values();
-        let roles = roles.map(|pause| pause.until.max(whole_look_at));
-        let waits = queues
-            .chain(roles)
-            .map(|until| until.saturating_duration_since(now));
-        waits.min().unwrap_or(Duration::MAX)
+        let roles = roles.map(|pause| with_whole_look(pause.until));
+        queues.chain(roles).min()
     }
 }
 

@@ -66,8 +66,16 @@ pub(super) struct Connection {
     params(("name" = String, Path, description = "Its name."), Wanted),
     responses(
         (status = 200, description = "The connection.", body = Connection),
+        (status = 400, description = "It has several databases, and none was named.", body = Problem,
+            content_type = "application/problem+json"),
         (status = 404, description = "No branch has this name, or it has no such database.", body = Problem,
             content_type = "application/problem+json"),
+        (status = 409, description = "It cannot be woken: it is being made, reset or destroyed, or has failed.",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "Its tenant takes all of the volume that it may.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "There is no room for its server, the proxy does not listen yet, or Egret is \
+            stopping.", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn get_connection(
     State((branches, proxy)): State<(Branches, ProxyAddress)>,
