@@ -4,6 +4,7 @@ mod address;
 mod listener;
 mod own_certificate;
 mod problem;
+mod refused_certificate;
 
 use std::fs::File;
 use std::path::Path;
@@ -31,9 +32,6 @@ pub struct Api {
     base: Url,
     token: Option<String>,
 }
-
-/// How the TLS library calls a refusal by [`own_certificate`].
-const ANOTHER_CERTIFICATE: &str = "ApplicationVerificationFailure";
 
 /// The API of Egret's own.
 const OWN: &[&str] = &["v1"];
@@ -396,18 +394,19 @@ impl Api {
             return not_sent(&self.base, error);
         }
         let reason = chain().last().map_or_else(String::new, ToString::to_string);
-        let is_another = reason.contains(ANOTHER_CERTIFICATE);
-        let message = if is_another {
-            own_certificate::ANOTHER
-        } else if error.is_connect() {
-            "server not running: start it with `egret serve`"
-        } else {
-            "the server's answer was cut off"
+        let refused = refused_certificate::describe(error);
+        let (code, message) = match refused {
+            Some(message) => ("server_certificate_refused", message),
+            None if error.is_connect() => (
+                "server_unreachable",
+                "server not running: start it with `egret serve`",
+            ),
+            None => ("server_unreachable", "the server's answer was cut off"),
         };
         Failure {
             exit: Exit::Unreachable,
-            retryable: !is_another,
-            ..Failure::failed("server_unreachable", message)
+            retryable: refused.is_none(),
+            ..Failure::failed(code, message)
         }
         .with_hint(format!("tried {}: {reason}", self.base))
     }

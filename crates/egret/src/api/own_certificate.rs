@@ -15,9 +15,6 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, Signa
 
 use super::ClientIdentity;
 
-/// What a client says of a server that shows another certificate than the file.
-pub(super) const ANOTHER: &str = "the server shows another certificate than the one in server.tls_certificate: send it SIGHUP if the file was renewed, or name it by --url";
-
 #[derive(Debug)]
 struct OwnCertificate {
     certificate: CertificateDer<'static>,

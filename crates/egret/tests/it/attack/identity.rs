@@ -70,6 +70,15 @@ fn the_command_line_shows_a_certificate_where_the_server_requires_one() {
         assert_eq!(ran.status.code(), Some(3), "{}", text(&ran.stdout));
     }
     assert_eq!(list(&[]).status.code(), Some(3));
+    // An authority that vouches for nothing here: the server runs, and is not trusted.
+    let other = write(&place, "others.pem", &clients.pem());
+    let untrusted = list(&["--ca-file", &other]);
+    assert_eq!(untrusted.status.code(), Some(3));
+    let message = text(&untrusted.stderr);
+    assert!(
+        message.contains("is not trusted: name the issuer's"),
+        "{message}"
+    );
     let half = list(&["--client-cert", &client[0]]);
     assert_eq!(half.status.code(), Some(2));
     assert!(text(&half.stderr).contains("--client-key or EGRET_CLIENT_KEY"));
