@@ -7,7 +7,7 @@ use rustls::{CertificateError, Error};
 
 /// Why a certificate was refused, and what to do about it. `None` where the error is another one.
 pub(super) fn describe(error: &(dyn StdError + 'static)) -> Option<&'static str> {
-    let causes = std::iter::successors(Some(error), |error| error.source());
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
     let reason = causes.filter_map(of_tls).find_map(|error| match error {
         Error::InvalidCertificate(reason) => Some(reason),
         _ => None,
