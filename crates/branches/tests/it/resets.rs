@@ -51,7 +51,8 @@ impl Steps for Thief {
 }
 
 async fn reset(egret: &Egret) -> Result<(), BranchesError> {
-    let reset = egret.branches.reset(DEFAULT_TENANT, &name("one"), None);
+    let one = name("one");
+    let reset = egret.branches.reset(DEFAULT_TENANT, &one, None);
     reset.await.map(drop)
 }
 
