@@ -16,7 +16,7 @@ pub(super) fn describe(error: &(dyn StdError + 'static)) -> Option<&'static str>
         CertificateError::ApplicationVerificationFailure => {
             "the server shows another certificate than the one in server.tls_certificate: send it SIGHUP if the file was renewed, or name it by --url"
         }
-        CertificateError::UnknownIssuer => {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "the issuer of the server's certificate is not trusted: name the issuer's certificate by --ca-file"
         }
         CertificateError::Other(cause) if cause.to_string() == "CaUsedAsEndEntity" => {
@@ -35,11 +35,11 @@ pub(super) fn describe(error: &(dyn StdError + 'static)) -> Option<&'static str>
     })
 }
 
-/// The TLS library's error is its own cause, or inside of an error of the operating system, which does not name it as its source.
+/// The TLS library's error is its own cause, or inside of errors of the operating system, which do not name it as their source.
 fn of_tls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     error.downcast_ref().or_else(|| {
         let inner = error.downcast_ref::<io::Error>()?.get_ref()?;
-        inner.downcast_ref()
+        of_tls(inner)
     })
 }
 
@@ -52,7 +52,8 @@ mod tests {
     use super::*;
 
     fn refused(reason: CertificateError) -> Option<&'static str> {
-        describe(&io::Error::other(Error::InvalidCertificate(reason)))
+        let refused = io::Error::other(Error::InvalidCertificate(reason));
+        describe(&io::Error::other(refused))
     }
 
     #[test]
@@ -64,7 +65,8 @@ mod tests {
             (CertificateError::NotValidForName, "--url"),
             (CertificateError::Expired, "renew it"),
             (CertificateError::NotValidYet, "clock"),
-            (CertificateError::BadSignature, "not accepted"),
+            (CertificateError::BadSignature, "--ca-file"),
+            (CertificateError::Revoked, "not accepted"),
         ] {
             let message = refused(reason).unwrap();
             assert!(message.contains(advice), "{message}");
