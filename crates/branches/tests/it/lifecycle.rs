@@ -138,26 +138,16 @@ async fn a_branch_of_a_branch_has_its_state_and_outlives_nothing() {
     let mut request = NewBranch::named(name("child"));
     request.from = From::Branch(name("parent"));
     egret.branches.create(request).await.unwrap();
-    assert_eq!(
-        egret
-            .ask("child", "SELECT answer FROM made_here")
-            .await
-            .unwrap()
-            .as_deref(),
-        Some("42")
-    );
+    let answer = async |branch| {
+        let answer = egret.ask(branch, "SELECT answer FROM made_here").await;
+        answer.unwrap()
+    };
+    assert_eq!(answer("child").await.as_deref(), Some("42"));
     egret
         .ask("child", "UPDATE made_here SET answer = 43")
         .await
         .unwrap();
-    assert_eq!(
-        egret
-            .ask("parent", "SELECT answer FROM made_here")
-            .await
-            .unwrap()
-            .as_deref(),
-        Some("42")
-    );
+    assert_eq!(answer("parent").await.as_deref(), Some("42"));
 
     let refused = egret
         .branches
@@ -176,14 +166,7 @@ async fn a_branch_of_a_branch_has_its_state_and_outlives_nothing() {
         .reset(DEFAULT_TENANT, &name("child"), None)
         .await
         .unwrap();
-    assert_eq!(
-        egret
-            .ask("child", "SELECT answer FROM made_here")
-            .await
-            .unwrap()
-            .as_deref(),
-        Some("42")
-    );
+    assert_eq!(answer("child").await.as_deref(), Some("42"));
     egret
         .branches
         .destroy(DEFAULT_TENANT, &name("parent"), Children::Destroy, |_| true)
