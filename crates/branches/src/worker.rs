@@ -383,6 +383,10 @@ impl Inner {
             }
             match branch.state {
                 BranchState::Running => branch.boot_id = None,
+                // Its files are on the disk, unless they are of before a crash of the machine.
+                BranchState::Failed if branch.boot_id.as_ref() == Some(&started.boot_id) => {
+                    branch.boot_id = None;
+                }
                 // What its sessions made it worth is gone with them.
                 BranchState::Pooled => branch.state = BranchState::Destroying,
                 _ => continue,
@@ -390,7 +394,7 @@ impl Inner {
             branch.postmaster = None;
             if let Err(error) = started.registry.update_branch(&branch) {
                 tracing::warn!(branch = %branch.name, %error, "a clean stop was not recorded");
-            } else if branch.state == BranchState::Running {
+            } else {
                 self.refresh_manifest(&branch);
             }
         }

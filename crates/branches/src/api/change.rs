@@ -9,6 +9,7 @@ use futures_util::{StreamExt, stream};
 
 use super::{Branches, Inner, Slot, Stopwatch};
 use crate::core::plan::Why;
+use crate::core::reconcile::{MACHINE_CRASHED, ran_in_a_crash};
 use crate::core::request;
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchName, BranchState, Change, Template, TemplateId};
@@ -378,11 +379,13 @@ impl Inner {
                 hint: "wait until that is done".to_owned(),
             });
         }
-        if branch.failure.as_deref() == Some(crate::core::reconcile::MACHINE_CRASHED) {
+        // A failure of another kind may have been recorded since the crash.
+        let is_torn = ran_in_a_crash(&branch, &self.started()?.boot_id);
+        if is_torn || branch.failure.as_deref() == Some(MACHINE_CRASHED) {
             return Err(BranchesError::WrongState {
                 name: branch.name.to_string(),
                 state: branch.state.as_str(),
-                hint: crate::core::reconcile::MACHINE_CRASHED.to_owned(),
+                hint: MACHINE_CRASHED.to_owned(),
             });
         }
         self.check_room()?;

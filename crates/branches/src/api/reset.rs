@@ -184,6 +184,8 @@ impl Inner {
 
     async fn redo_reset(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
         let id = branch.id;
+        // Its boot id is that of the former files: a server that starts on the new ones changes it.
+        let recorded = branch.clone();
         self.put_back(id).await?;
         let replaced = match self.check_room_for_template(branch.template).await {
             Ok(_) => self.replace_files(branch).await,
@@ -205,7 +207,7 @@ impl Inner {
             self.stop_postmaster(id, StopMode::Immediate).await?;
             self.remove_files(id).await?;
         }
-        self.give_up(branch.clone(), &error);
+        self.give_up(recorded, &error);
         Err(error)
     }
 

@@ -134,6 +134,12 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Ve
     repairs
 }
 
+/// Whether the machine crashed while a branch ran without durability: its files may be torn.
+pub fn ran_in_a_crash(branch: &Branch, boot_id: &str) -> bool {
+    let ran_in = branch.boot_id.as_deref();
+    !branch.durable && ran_in.is_some_and(|ran_in| ran_in != boot_id)
+}
+
 /// What to do about one branch; also for a row that was just made again from its manifest.
 pub fn of_branch(branch: &Branch, disk: &Disk) -> Option<Repair> {
     let id = branch.id;
@@ -150,12 +156,10 @@ pub fn of_branch(branch: &Branch, disk: &Disk) -> Option<Repair> {
         }
         BranchState::Running if runs => Some(Repair::Adopt(id)),
         BranchState::Running => {
-            let stopped_cleanly = branch.boot_id.is_none();
-            let same_boot = branch.boot_id.as_deref() == Some(&disk.boot_id);
-            if branch.durable || stopped_cleanly || same_boot {
-                Some(Repair::Start(id))
-            } else {
+            if ran_in_a_crash(branch, &disk.boot_id) {
                 Some(Repair::Fail(id, MACHINE_CRASHED))
+            } else {
+                Some(Repair::Start(id))
             }
         }
         BranchState::Suspended | BranchState::Failed => runs.then_some(Repair::StopStray(id)),

@@ -191,6 +191,13 @@ async fn interrupted(purpose: &str, step: &str) -> (Home, Branch) {
     (home, kept)
 }
 
+/// Changes the registry of an Egret that does not run.
+fn change_row(home: &Home, sql: &str) {
+    let state = home.directory.join("state.db");
+    let connection = egret_state::rusqlite::Connection::open(state).unwrap();
+    assert_eq!(connection.execute(sql, []).unwrap(), 1);
+}
+
 async fn resets_are_over(egret: &Egret) {
     while egret
         .branches
@@ -213,9 +220,43 @@ async fn an_interrupted_reset_whose_server_does_not_start_keeps_the_former_files
     let kept = name("kept");
     let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
     assert_eq!(shown.branch.state, BranchState::Failed);
+    egret.stop().await;
+    // As if the machine had been started again since the clean stop.
+    let stopped = "UPDATE branch SET pid = NULL WHERE name = 'kept' AND boot_id IS NULL";
+    change_row(&home, stopped);
+    let egret = home.start().await;
     egret.branches.resume(DEFAULT_TENANT, &kept).await.unwrap();
     let item = egret.ask("kept", ITEM).await.unwrap();
     assert_eq!(item.as_deref(), Some("mine"));
+    home.assert_nothing_leaks(&egret).await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_that_a_crash_of_the_machine_interrupted_trusts_no_former_files() {
+    let (home, kept) = interrupted("reset-torn", "reset.swap").await;
+    change_row(
+        &home,
+        "UPDATE branch SET boot_id = 'another' WHERE name = 'kept'",
+    );
+    let thief = Thief::at("start.launch");
+    let data = home.directory.join("volume/branches").join(kept.id.hex());
+    thief.arm(data.join("global/pg_control"));
+    let egret = home.start_with(Some(thief)).await;
+    resets_are_over(&egret).await;
+    egret.stop().await;
+    // A clean stop makes nothing whole that a crash has torn.
+    let egret = home.start().await;
+    let kept = name("kept");
+    let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
+    assert_eq!(shown.branch.state, BranchState::Failed);
+    let refused = egret.branches.resume(DEFAULT_TENANT, &kept).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), "branch_wrong_state", "{refused}");
+    let reset = egret.branches.reset(DEFAULT_TENANT, &kept, None);
+    reset.await.unwrap();
+    let item = egret.ask("kept", ITEM).await.unwrap();
+    assert_eq!(item.as_deref(), Some("item 1"));
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }

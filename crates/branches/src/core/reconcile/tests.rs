@@ -127,7 +127,13 @@ fn only_a_durable_branch_is_trusted_after_the_machine_crashed() {
         repairs(&branch, &disk),
         vec![Repair::Fail(branch.id, MACHINE_CRASHED)]
     );
+    branch.boot_id = None;
+    assert!(!ran_in_a_crash(&branch, "boot-2"));
+    branch.boot_id = Some("boot-1".into());
+    assert!(ran_in_a_crash(&branch, "boot-2"));
+    assert!(!ran_in_a_crash(&branch, "boot-1"));
     branch.durable = true;
+    assert!(!ran_in_a_crash(&branch, "boot-2"));
     assert_eq!(repairs(&branch, &disk), vec![Repair::Start(branch.id)]);
 }
 
