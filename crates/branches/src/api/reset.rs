@@ -69,7 +69,7 @@ impl Inner {
         }
         self.check_room_for_template(to.unwrap_or(before.template))
             .await?;
-        let had_files = self.put_back(before.id).await?;
+        let had_files = self.tidy_up(&before).await?;
         let mut branch = before.clone();
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;
@@ -94,14 +94,13 @@ impl Inner {
         started.registry.update_branch(&branch)?;
         drop(lineage);
         drop(gate);
-        if let Err(error) = self.replace_files(&mut branch).await {
+        if let Err(error) = self.replace_and_record(&mut branch).await {
             if let Err(undoing) = self.undo_reset(&before, had_files).await {
                 tracing::warn!(branch = %branch.name, error = %undoing, "a reset that failed was not undone: that is tried again");
                 self.undo_reset_later(before, had_files, former_template);
             }
             return Err(error);
         }
-        self.record_reset(&mut branch).await?;
         Ok(branch)
     }
 
@@ -188,11 +187,11 @@ impl Inner {
         let recorded = branch.clone();
         self.put_back(id).await?;
         let replaced = match self.check_room_for_template(branch.template).await {
-            Ok(_) => self.replace_files(branch).await,
+            Ok(_) => self.replace_and_record(branch).await,
             Err(error) => Err(error),
         };
         let Err(error) = replaced else {
-            return self.record_reset(branch).await;
+            return Ok(());
         };
         self.put_back(id).await?;
         if error.is_without_room() || self.stopping.load(Ordering::Acquire) {
@@ -201,18 +200,27 @@ impl Inner {
         let before = read_manifest::<Branch>(&self.paths.branch(id));
         if before.is_some_and(|before| before.template == branch.template) {
             self.stop_postmaster(id, StopMode::Fast).await?;
-            self.flush_volume().await?;
         } else {
             // The row names another template than the one that the former files are of.
             self.stop_postmaster(id, StopMode::Immediate).await?;
             self.remove_files(id).await?;
         }
+        self.flush_volume().await?;
         self.give_up(recorded, &error);
         Err(error)
     }
 
-    /// Puts a copy of the template in the place of a branch's files and starts its server on it. Where that fails,
-    /// [`Inner::put_back`] brings the former files back. The caller holds the slot.
+    /// Does a reset whose intent is recorded. Where that fails, the row says `resetting` still, and [`Inner::put_back`]
+    /// brings the former files back. The caller holds the slot.
+    async fn replace_and_record(
+        self: &Arc<Self>,
+        branch: &mut Branch,
+    ) -> Result<(), BranchesError> {
+        self.replace_files(branch).await?;
+        self.record_reset(branch).await
+    }
+
+    /// Puts a copy of the template in the place of a branch's files and starts its server on it.
     async fn replace_files(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
         let id = branch.id;
         let [data, staged, former] = self.paths.files_of(id);
@@ -235,33 +243,34 @@ impl Inner {
         if branch.superuser {
             self.grant_superuser(branch).await?;
         }
-        self.steps.before("reset.commit");
-        let [_, staged, former] = self.paths.files_of(id);
-        // Under the name of the copy they are not put back, also when they are removed in part only.
-        blocking(move || {
-            if former.exists() {
-                fs::rename(&former, &staged).map_err(io("rename", &former))?;
-            }
-            Ok(())
-        })
-        .await
+        Ok(())
     }
 
-    /// Records a reset whose server runs on the new files, which is not undone any more.
+    /// Records a reset whose server runs on the new files, and removes the former ones. The manifest describes these until
+    /// they have a name under which they are not put back.
     async fn record_reset(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
-        self.slot(branch.id).forget_notice();
         branch.waits_for_room = false;
         branch.state = BranchState::Running;
         branch.failure = None;
         self.steps.before("reset.record");
         // Also while Egret stops: it is done.
         let started = self.started.get().ok_or(BranchesError::Stopping)?;
-        if let Err(error) = started.registry.update_branch(branch) {
-            let error = BranchesError::from(error);
-            self.stop_postmaster(branch.id, StopMode::Immediate).await?;
-            self.give_up(branch.clone(), &error);
+        started.registry.update_branch(branch)?;
+        self.steps.before("reset.commit");
+        let [_, staged, former] = self.paths.files_of(branch.id);
+        let put_aside = blocking(move || {
+            if former.exists() {
+                fs::rename(&former, &staged).map_err(io("rename", &former))?;
+            }
+            Ok(())
+        });
+        if let Err(error) = put_aside.await {
+            // They would be put back under this row, were the registry lost: the reset is not done.
+            branch.state = BranchState::Resetting;
+            started.registry.update_branch(branch)?;
             return Err(error);
         }
+        self.slot(branch.id).forget_notice();
         self.refresh_manifest(branch);
         let (volume, staged) = (self.mounted().volume, self.paths.staged(branch.id));
         self.steps.before("reset.remove");
@@ -289,6 +298,7 @@ impl Inner {
         } else {
             self.stop_postmaster(id, StopMode::Immediate).await?;
             self.remove_files(id).await?;
+            self.flush_volume().await?;
         }
         // Also while Egret stops: a reset that was refused is not done at the next start.
         let started = self.started.get().ok_or(BranchesError::Stopping)?;
@@ -303,6 +313,16 @@ impl Inner {
             self.revive_later(id);
         }
         Ok(())
+    }
+
+    /// Removes what an earlier reset of a branch has left: former files are put back only while that reset is not
+    /// recorded. Returns whether the branch has files then. The caller holds the slot.
+    async fn tidy_up(&self, branch: &Branch) -> Result<bool, BranchesError> {
+        if branch.state == BranchState::Resetting {
+            return self.put_back(branch.id).await;
+        }
+        self.remove_leftovers(branch.id).await?;
+        Ok(self.paths.branch(branch.id).exists())
     }
 
     /// Puts the former files of a branch back, where they are kept, and removes a staged copy. Returns whether the branch
@@ -339,15 +359,26 @@ impl Inner {
 
     /// Removes what a crash has left of a reset that is recorded; former files are put back where there are no others.
     pub(super) async fn remove_leftovers(&self, id: BranchId) -> Result<(), BranchesError> {
-        let volume = self.mounted().volume;
+        let (volume, kept) = (self.mounted().volume, self.mounted().volume);
         let [data, staged, former] = self.paths.files_of(id);
-        blocking(move || {
+        let are_removed = blocking(move || {
             volume.remove(&staged).map_err(io("remove", &staged))?;
-            if !data.exists() && former.exists() {
-                return fs::rename(&former, &data).map_err(io("rename", &former));
+            if !former.exists() {
+                return Ok(false);
             }
-            volume.remove(&former).map_err(io("remove", &former))
-        })
-        .await
+            let is_there = data.exists();
+            let to = if is_there { &staged } else { &data };
+            fs::rename(&former, to).map_err(io("rename", &former))?;
+            Ok(is_there)
+        });
+        if !are_removed.await? {
+            return Ok(());
+        }
+        // Under this name they are not put back, also when they are removed in part only.
+        if let Some(branch) = self.started()?.registry.branch(id) {
+            self.refresh_manifest(&branch);
+        }
+        let staged = self.paths.staged(id);
+        blocking(move || kept.remove(&staged).map_err(io("remove", &staged))).await
     }
 }

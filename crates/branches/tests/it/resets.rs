@@ -299,8 +299,22 @@ async fn an_interrupted_reset_copies_nothing_while_there_is_no_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_a_reset_put_aside_come_back_where_the_registry_is_lost() {
-    let (home, _) = interrupted("reset-lost", "reset.commit").await;
+async fn files_agree_with_the_manifest_where_the_registry_is_lost_after_an_interrupted_reset() {
+    let steps = [
+        ("reset.swap", "mine"),
+        ("reset.record", "mine"),
+        ("reset.commit", "mine"),
+        ("reset.remove", "item 1"),
+    ];
+    for (step, expected) in steps {
+        let purpose = step.replace('.', "-lost-");
+        let (home, _) = interrupted(&purpose, step).await;
+        loses_its_registry(&home, expected).await;
+    }
+}
+
+/// What branch `kept` holds after the registry was lost.
+async fn loses_its_registry(home: &Home, expected: &str) {
     for suffix in ["", "-wal", "-shm"] {
         let path = home.directory.join(format!("state.db{suffix}"));
         if path.exists() {
@@ -310,8 +324,55 @@ async fn files_that_a_reset_put_aside_come_back_where_the_registry_is_lost() {
     for _ in 0..2 {
         let egret = home.start().await;
         let item = egret.ask("kept", ITEM).await.unwrap();
-        assert_eq!(item.as_deref(), Some("mine"));
+        assert_eq!(item.as_deref(), Some(expected));
         home.assert_nothing_leaks(&egret).await;
         egret.stop().await;
     }
+}
+
+/// Has the registry refuse that the reset of branch `one` is over, once.
+struct Refusal {
+    state: PathBuf,
+    is_armed: AtomicBool,
+}
+
+impl Steps for Refusal {
+    fn before(&self, step: &'static str) {
+        if step == "reset.record" && self.is_armed.swap(false, Ordering::SeqCst) {
+            change_schema(
+                &self.state,
+                "CREATE TRIGGER refusal BEFORE UPDATE ON branch WHEN NEW.state = 'running'
+                 AND OLD.state = 'resetting' AND NEW.pid <> OLD.pid
+                 BEGIN SELECT RAISE(ABORT, 'refused'); END",
+            );
+        }
+    }
+}
+
+fn change_schema(state: &std::path::Path, sql: &str) {
+    let connection = egret_state::rusqlite::Connection::open(state).unwrap();
+    connection.execute_batch(sql).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_that_cannot_be_recorded_leaves_the_branch_as_it_was() {
+    let home = Home::new("reset-record");
+    let refusal = Arc::new(Refusal {
+        state: home.directory.join("state.db"),
+        is_armed: AtomicBool::new(true),
+    });
+    let egret = home.start_with(Some(refusal)).await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    egret.ask("one", "DELETE FROM item").await.unwrap();
+    reset(&egret).await.unwrap_err();
+    change_schema(&home.directory.join("state.db"), "DROP TRIGGER refusal");
+    assert_eq!(state(&egret).await, BranchState::Running);
+    let rows = egret.ask("one", COUNT).await.unwrap();
+    assert_eq!(rows.as_deref(), Some("0"));
+    reset(&egret).await.unwrap();
+    let rows = egret.ask("one", COUNT).await.unwrap();
+    assert_eq!(rows.as_deref(), Some("1000"));
+    home.assert_nothing_leaks(&egret).await;
+    egret.stop().await;
 }
