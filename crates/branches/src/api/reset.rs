@@ -14,8 +14,9 @@ use egret_base::Condition;
 use egret_postgres::postmaster::StopMode;
 
 use super::{Inner, lock};
+use crate::core::reconcile::ran_in_a_crash;
 use crate::error::{BranchesError, io};
-use crate::model::{Branch, BranchId, BranchState, TemplateId};
+use crate::model::{Branch, BranchId, BranchState, TemplateId, TemplateState};
 use crate::store::files::read_manifest;
 use crate::store::source::blocking;
 
@@ -95,10 +96,7 @@ impl Inner {
         drop(lineage);
         drop(gate);
         if let Err(error) = self.replace_and_record(&mut branch).await {
-            if let Err(undoing) = self.undo_reset(&before, had_files).await {
-                tracing::warn!(branch = %branch.name, error = %undoing, "a reset that failed was not undone: that is tried again");
-                self.undo_reset_later(before, had_files, former_template);
-            }
+            self.undo_or_retry(before, had_files, former_template).await;
             return Err(error);
         }
         Ok(branch)
@@ -139,6 +137,19 @@ impl Inner {
                 }
             }
         });
+    }
+
+    /// Undoes a reset that failed, now or later. The caller holds the slot.
+    async fn undo_or_retry(
+        self: &Arc<Self>,
+        before: Branch,
+        had_files: bool,
+        former_template: HeldTemplate,
+    ) {
+        if let Err(error) = self.undo_reset(&before, had_files).await {
+            tracing::warn!(branch = %before.name, %error, "a reset that failed was not undone: that is tried again");
+            self.undo_reset_later(before, had_files, former_template);
+        }
     }
 
     /// Undoes a reset that failed as soon as that can be done. Until then the row says `resetting`, so that an Egret that
@@ -193,21 +204,70 @@ impl Inner {
         let Err(error) = replaced else {
             return Ok(());
         };
-        self.put_back(id).await?;
+        let has_files = self.put_back(id).await?;
         if error.is_without_room() || self.stopping.load(Ordering::Acquire) {
             return Err(error);
         }
-        let before = read_manifest::<Branch>(&self.paths.branch(id));
-        if before.is_some_and(|before| before.template == branch.template) {
-            self.stop_postmaster(id, StopMode::Fast).await?;
-        } else {
+        self.abandon_reset(recorded, has_files, &error).await?;
+        Err(error)
+    }
+
+    /// Ends a reset that a crash interrupted and that could not be done again, after its former files were put back.
+    async fn abandon_reset(
+        self: &Arc<Self>,
+        recorded: Branch,
+        has_files: bool,
+        error: &BranchesError,
+    ) -> Result<(), BranchesError> {
+        let id = recorded.id;
+        let manifest = read_manifest::<Branch>(&self.paths.branch(id)).filter(|_| has_files);
+        match manifest {
+            Some(before) if before.template == recorded.template => {
+                self.stop_postmaster(id, StopMode::Fast).await?;
+            }
             // The row names another template than the one that the former files are of.
-            self.stop_postmaster(id, StopMode::Immediate).await?;
-            self.remove_files(id).await?;
+            Some(before) if self.is_startable(&before, &recorded)? => {
+                let former_template = HeldTemplate::new(self, before.template);
+                self.stop_postmaster(id, StopMode::Fast).await?;
+                let before = Branch {
+                    boot_id: recorded.boot_id,
+                    ..before
+                };
+                self.undo_or_retry(before, true, former_template).await;
+                return Ok(());
+            }
+            _ => {
+                self.stop_postmaster(id, StopMode::Immediate).await?;
+                self.remove_files(id).await?;
+            }
         }
         self.flush_volume().await?;
-        self.give_up(recorded, &error);
-        Err(error)
+        self.give_up(recorded, error);
+        Ok(())
+    }
+
+    /// Whether the files that a branch had before a reset may run under the row that their manifest holds.
+    fn is_startable(&self, before: &Branch, recorded: &Branch) -> Result<bool, BranchesError> {
+        use BranchState::{Failed, Running, Suspended};
+        let started = self.started()?;
+        let template = started.registry.template(before.template);
+        let is_ready = template.is_some_and(|template| template.state == TemplateState::Ready);
+        Ok(is_ready
+            && matches!(before.state, Failed | Running | Suspended)
+            && !ran_in_a_crash(recorded, &started.boot_id))
+    }
+
+    /// Whether a template that no row names is needed still: by a reset that may be undone.
+    pub(super) fn holds_template(&self, id: TemplateId) -> Result<bool, BranchesError> {
+        if lock(&self.held_templates).contains(&id) {
+            return Ok(true);
+        }
+        let is_resetting = |branch: &Branch| branch.state == BranchState::Resetting;
+        let resetting = self.started()?.registry.branches_where(is_resetting);
+        Ok(resetting.iter().any(|branch| {
+            let before = read_manifest::<Branch>(&self.paths.branch(branch.id));
+            before.is_some_and(|before| before.template == id)
+        }))
     }
 
     /// Does a reset whose intent is recorded. Where that fails, the row says `resetting` still, and [`Inner::put_back`]

@@ -462,8 +462,7 @@ impl Inner {
         let _turn = self.template_deletions.acquire().await;
         let registry = &self.started()?.registry;
         let gate = self.templates_gate.write().await;
-        let is_held = super::lock(&self.held_templates).contains(&id);
-        if is_held || registry.count_where(|branch| branch.template == id) > 0 {
+        if self.holds_template(id)? || registry.count_where(|branch| branch.template == id) > 0 {
             return Ok(());
         }
         let Some(mut template) = registry.template(id) else {

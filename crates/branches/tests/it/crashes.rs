@@ -108,6 +108,13 @@ async fn play(egret: &Egret, scene: &str, pid_note: &Path) {
                 .await
                 .unwrap();
         }
+        "reset-to" => {
+            let template = branches.refresh_template().await.unwrap();
+            branches
+                .reset(DEFAULT_TENANT, &name("kept"), Some(template.id))
+                .await
+                .unwrap();
+        }
         other => panic!("no scene {other}"),
     }
 }

@@ -180,6 +180,11 @@ const ITEM: &str = "SELECT name FROM item WHERE id = 1";
 
 /// A home where Egret has died before a step of the reset of branch `kept`, which is returned as it was.
 async fn interrupted(purpose: &str, step: &str) -> (Home, Branch) {
+    interrupted_in(purpose, "reset", step).await
+}
+
+/// The same in another scene.
+async fn interrupted_in(purpose: &str, scene: &str, step: &str) -> (Home, Branch) {
     let home = Home::new(purpose);
     let egret = home.start().await;
     egret.make_app().await;
@@ -187,7 +192,7 @@ async fn interrupted(purpose: &str, step: &str) -> (Home, Branch) {
     let update = "UPDATE item SET name = 'mine' WHERE id = 1";
     egret.ask("kept", update).await.unwrap();
     egret.stop().await;
-    assert!(crash(&home, "reset", step).await);
+    assert!(crash(&home, scene, step).await);
     (home, kept)
 }
 
@@ -226,6 +231,24 @@ async fn an_interrupted_reset_whose_server_does_not_start_keeps_the_former_files
     change_row(&home, stopped);
     let egret = home.start().await;
     egret.branches.resume(DEFAULT_TENANT, &kept).await.unwrap();
+    let item = egret.ask("kept", ITEM).await.unwrap();
+    assert_eq!(item.as_deref(), Some("mine"));
+    home.assert_nothing_leaks(&egret).await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_reset_to_another_template_whose_server_does_not_start_is_undone() {
+    let (home, before) = interrupted_in("reset-to-redone", "reset-to", "reset.swap").await;
+    let thief = Thief::at("start.launch");
+    let data = home.directory.join("volume/branches").join(before.id.hex());
+    thief.arm(data.join("global/pg_control"));
+    let egret = home.start_with(Some(thief)).await;
+    resets_are_over(&egret).await;
+    let kept = name("kept");
+    let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
+    assert_eq!(shown.branch.state, BranchState::Running);
+    assert_eq!(shown.branch.template, before.template);
     let item = egret.ask("kept", ITEM).await.unwrap();
     assert_eq!(item.as_deref(), Some("mine"));
     home.assert_nothing_leaks(&egret).await;
