@@ -60,6 +60,7 @@ pub(super) fn update_branch(connection: &Connection, branch: &Branch) -> Answer<
             branch.postmaster.map(|(_, ticks)| ticks as i64),
             branch.parent_branch.as_ref().map(BranchName::as_str),
             branch.waits_for_room,
+            branch.superuser,
         ])?;
     Ok(())
 }

@@ -94,6 +94,23 @@ fn what_is_stored_comes_back() {
 }
 
 #[test]
+fn what_a_reset_changes_comes_back() {
+    let (directory, registry) = registry();
+    let before = Branch {
+        superuser: false,
+        parent_branch: None,
+        receipt: None,
+        state: BranchState::Resetting,
+        ..branch(1)
+    };
+    registry.insert_branch(&before).unwrap();
+    registry.update_branch(&branch(1)).unwrap();
+    assert_eq!(registry.branches(), vec![branch(1)]);
+    let again = Registry::open(&directory.path().join("state.db")).unwrap();
+    assert_eq!(again.branches(), vec![branch(1)]);
+}
+
+#[test]
 fn a_name_is_unique_among_the_living() {
     let (_directory, registry) = registry();
     registry.insert_branch(&branch(1)).unwrap();
