@@ -13,7 +13,7 @@ use crate::core::reconcile::{MACHINE_CRASHED, ran_in_a_crash};
 use crate::core::request;
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchName, BranchState, Change, Template, TemplateId};
-use crate::store::files::{manifest_of, remove_directory, remove_file};
+use crate::store::files::remove_directory;
 use crate::store::source::blocking;
 
 /// Proof that a branch's slot is held.
@@ -313,10 +313,10 @@ impl Inner {
         let mut watch = Stopwatch::start();
         self.steps.before("purge.stop");
         self.stop_postmaster(branch.id, StopMode::Immediate).await?;
-        let (data, socket) = (self.paths.branch(branch.id), self.paths.socket(branch.id));
+        let socket = self.paths.socket(branch.id);
         watch.phase("stop");
         self.steps.before("purge.files");
-        blocking(move || remove_file(&manifest_of(&data))).await?;
+        self.remove_branch_manifest(branch.id)?;
         self.remove_files(branch.id).await?;
         blocking(move || remove_directory(&socket)).await?;
         watch.phase("files");

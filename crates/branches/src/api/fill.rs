@@ -183,7 +183,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes the manifests of branches that were leased meanwhile.
+    /// Writes the manifests of branches that were leased meanwhile, and those that could not be written before.
     pub(crate) async fn write_manifests(self: &Arc<Self>) {
         // Not in the head of the loop: whoever leases waits for this lock.
         let ids = std::mem::take(&mut *lock(&self.pool.unwritten));
@@ -195,9 +195,14 @@ impl Inner {
             let mut failed = Vec::new();
             let mut unwritten = Ok(());
             for id in ids {
-                if let Err(error) = inner.write_branch_manifest(id) {
-                    unwritten = Err(error);
-                    failed.push(id);
+                match inner.write_branch_manifest(id) {
+                    // It is not written during a reset.
+                    Ok(()) if inner.resetting(id).is_some() => failed.push(id),
+                    Ok(()) => {}
+                    Err(error) => {
+                        unwritten = Err(error);
+                        failed.push(id);
+                    }
                 }
             }
             // They are tried again with the next ones.

@@ -47,7 +47,7 @@ pub(crate) struct Pool {
     free: Mutex<Option<(u64, Instant)>>,
     /// Whether the registry may hold commits that are not flushed.
     pub(super) unflushed: AtomicBool,
-    /// Leased branches whose manifests still say that they are in the pool.
+    /// Branches whose manifests are to be written: of those leased they say still that they are in the pool.
     pub(super) unwritten: Mutex<Vec<BranchId>>,
     /// Taken out to be thrown away, which failed and is tried again.
     pub(super) stranded: Mutex<Vec<BranchId>>,

@@ -13,7 +13,7 @@ use super::{Inner, Slot, lock};
 use crate::core::preset;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, Preset, Template};
-use crate::store::files::{remove_file, write_manifest};
+use crate::store::files::{manifest_of, remove_file, write_manifest};
 
 /// The number in the socket's name of every branch; its directory is private.
 pub(crate) const SOCKET_PORT: u16 = 5432;
@@ -159,10 +159,14 @@ impl Inner {
     }
 
     /// Writes the manifest of a branch whose row has changed. It is read only where the registry is lost: a failure is
-    /// logged and stops nothing.
+    /// logged and stops nothing, and the manifest is written later.
     pub(crate) fn refresh_manifest(&self, branch: &Branch) {
         if let Err(error) = self.write_branch_manifest(branch.id) {
             tracing::warn!(branch = %branch.name, %error, "the manifest of a branch was not written");
+            let mut unwritten = lock(&self.pool.unwritten);
+            if !unwritten.contains(&branch.id) {
+                unwritten.push(branch.id);
+            }
         }
     }
 
@@ -179,6 +183,12 @@ impl Inner {
             Some(branch) => write_manifest(&self.paths.branch(id), &branch),
             None => Ok(()),
         }
+    }
+
+    /// Deletes the manifest of a destroyed branch, after one that is being written.
+    pub(super) fn remove_branch_manifest(&self, id: BranchId) -> Result<(), BranchesError> {
+        let _order = lock(&self.manifests);
+        remove_file(&manifest_of(&self.paths.branch(id)))
     }
 
     /// Records that a branch cannot run.

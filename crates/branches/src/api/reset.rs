@@ -187,7 +187,7 @@ impl Inner {
     }
 
     /// The row of a branch whose reset has not come to its end.
-    fn resetting(&self, id: BranchId) -> Option<Branch> {
+    pub(super) fn resetting(&self, id: BranchId) -> Option<Branch> {
         let found = self.started().ok()?.registry.branch(id);
         found.filter(|branch| branch.state == BranchState::Resetting)
     }

@@ -1,6 +1,7 @@
 //! Manifests say what the rows of their branches say, whoever changes these at the same time.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -58,6 +59,38 @@ async fn what_is_changed_during_a_start_is_in_the_manifest() {
         written.labels.get("is").map(String::as_str),
         Some("changed")
     );
+    egret.stop().await;
+}
+
+/// Puts a directory in the way of a manifest before it is written after a reset.
+#[derive(Default)]
+struct Obstacle(OnceLock<PathBuf>);
+
+impl Steps for Obstacle {
+    fn before(&self, step: &'static str) {
+        if step == "reset.commit" {
+            std::fs::create_dir(self.0.get().unwrap()).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_could_not_be_written_after_a_reset_is_written_later() {
+    let home = Home::new("manifest-later");
+    let obstacle = Arc::new(Obstacle::default());
+    let egret = home.start_with(Some(obstacle.clone())).await;
+    egret.make_app().await;
+    let one = egret.branch("one").await;
+    let new = format!("volume/branches/{}.json.new", one.id.hex());
+    let new = home.directory.join(new);
+    obstacle.0.set(new.clone()).unwrap();
+    let reset = egret.branches.reset(DEFAULT_TENANT, &name("one"), None);
+    let row = reset.await.unwrap();
+    assert_ne!(manifest(&home, one.id).postmaster, row.postmaster);
+    std::fs::remove_dir(new).unwrap();
+    while manifest(&home, one.id).postmaster != row.postmaster {
+        tokio::task::yield_now().await;
+    }
     egret.stop().await;
 }
 
