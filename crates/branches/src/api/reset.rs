@@ -208,16 +208,18 @@ impl Inner {
         if error.is_without_room() || self.stopping.load(Ordering::Acquire) {
             return Err(error);
         }
-        self.abandon_reset(recorded, has_files, &error).await?;
-        Err(error)
+        self.abandon_reset(recorded, has_files, error).await
     }
 
     /// Ends a reset that a crash interrupted and that could not be done again, after its former files were put back.
+    ///
+    /// # Errors
+    /// Why it could not be done.
     async fn abandon_reset(
         self: &Arc<Self>,
         recorded: Branch,
         has_files: bool,
-        error: &BranchesError,
+        error: BranchesError,
     ) -> Result<(), BranchesError> {
         let id = recorded.id;
         let manifest = read_manifest::<Branch>(&self.paths.branch(id)).filter(|_| has_files);
@@ -234,7 +236,7 @@ impl Inner {
                     ..before
                 };
                 self.undo_or_retry(before, true, former_template).await;
-                return Ok(());
+                return Err(error);
             }
             _ => {
                 self.stop_postmaster(id, StopMode::Immediate).await?;
@@ -242,8 +244,8 @@ impl Inner {
             }
         }
         self.flush_volume().await?;
-        self.give_up(recorded, error);
-        Ok(())
+        self.give_up(recorded, &error);
+        Err(error)
     }
 
     /// Whether the files that a branch had before a reset may run under the row that their manifest holds.

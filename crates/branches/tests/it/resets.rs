@@ -226,7 +226,7 @@ async fn an_interrupted_reset_whose_server_does_not_start_keeps_the_former_files
     let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
     assert_eq!(shown.branch.state, BranchState::Failed);
     egret.stop().await;
-    // As if the machine had been started again since the clean stop.
+    // The clean stop has recorded that its files are on the disk.
     let stopped = "UPDATE branch SET pid = NULL WHERE name = 'kept' AND boot_id IS NULL";
     change_row(&home, stopped);
     let egret = home.start().await;
