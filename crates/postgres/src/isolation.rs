@@ -8,7 +8,7 @@
 //! that nothing is changed on the disk. Socket and log of such a server are in a small file system in
 //! memory, which this process reaches through `/proc/PID/root`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -54,9 +54,6 @@ const ACCOUNTS: &str = "/etc/passwd";
 /// Devices without an effect on anything else.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 
-/// Mappings that are kept at most, each with an open file.
-const MAPPINGS_KEPT_MAX: usize = 256;
-
 /// The file system in memory for a server's socket and log, in bytes and files.
 const SCRATCH_BYTES: u64 = 1 << 20;
 const SCRATCH_FILES: u64 = 64;
@@ -95,8 +92,6 @@ pub struct Isolation {
     accounts: PathBuf,
     /// Whom the files on the disk belong to.
     stored: (u32, u32),
-    /// Mappings of these to users of servers.
-    mappings: Mutex<BTreeMap<u32, Arc<OwnedFd>>>,
     users: Arc<Users>,
     groups: ControlGroups,
 }
@@ -162,7 +157,6 @@ impl Isolation {
             limits,
             accounts,
             stored,
-            mappings: Mutex::default(),
             users,
             groups,
         })
@@ -292,23 +286,8 @@ impl Isolation {
         Confinement::new(&reach, self.limits, user).map_err(fail)
     }
 
-    /// Shows the stored files to a user. To make a mapping takes a process: it is kept for further servers of the user.
-    fn mapping_for(&self, id: u32) -> std::io::Result<Arc<OwnedFd>> {
-        if let Some(kept) = lock(&self.mappings).get(&id) {
-            return Ok(kept.clone());
-        }
-        let made = Arc::new(mount::owner_mapping(self.stored, id)?);
-        let mut mappings = lock(&self.mappings);
-        mappings.insert(id, made.clone());
-        if mappings.len() > MAPPINGS_KEPT_MAX {
-            // The lowest ids are those that are used again.
-            mappings.pop_last();
-        }
-        Ok(made)
-    }
-
     fn private_user(&self, lease: &UserLease, data: &Path) -> std::io::Result<PrivateUser> {
-        let mapping = self.mapping_for(lease.id)?;
+        let mapping = mount::owner_mapping(self.stored, lease.id)?;
         let mut mounts = vec![(mount::with_owner(data, &mapping)?, data.to_owned())];
         if Path::new(ACCOUNTS).exists() {
             mounts.push((mount::detached(&self.accounts)?, ACCOUNTS.into()));
