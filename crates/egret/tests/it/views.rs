@@ -408,7 +408,7 @@ fn no_view_is_said_to_be_missing_while_a_database_is_closed() {
     let show = ["view", "show", "nothing"];
     let unknown = ["not every database accepts sessions", "name its database"];
     refused(&place, &show, 1, &unknown);
-    let missing = ["view `nothing` does not exist"];
+    let missing = ["nothing` does not exist"];
     let of_shop = [&show[..], &["--database", "shop"]].concat();
     refused(&place, &of_shop, 1, &missing);
     let open = "ALTER DATABASE archive ALLOW_CONNECTIONS true";
