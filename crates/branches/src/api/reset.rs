@@ -287,7 +287,8 @@ impl Inner {
         let id = branch.id;
         let [data, staged, former] = self.paths.files_of(id);
         self.clone_template(branch.template, staged).await?;
-        self.stop_postmaster(id, StopMode::Immediate).await?;
+        // With all that was committed: the files may be put back, and commits do not wait for the disk in most presets.
+        self.stop_postmaster(id, StopMode::Fast).await?;
         self.steps.before("reset.swap");
         let staged = self.paths.staged(id);
         blocking(move || {
