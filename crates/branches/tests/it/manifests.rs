@@ -84,7 +84,8 @@ async fn a_manifest_that_could_not_be_written_after_a_reset_is_written_later() {
     let new = format!("volume/branches/{}.json.new", one.id.hex());
     let new = home.directory.join(new);
     obstacle.0.set(new.clone()).unwrap();
-    let reset = egret.branches.reset(DEFAULT_TENANT, &name("one"), None);
+    let name = name("one");
+    let reset = egret.branches.reset(DEFAULT_TENANT, &name, None);
     let row = reset.await.unwrap();
     assert_ne!(manifest(&home, one.id).postmaster, row.postmaster);
     std::fs::remove_dir(new).unwrap();

@@ -248,7 +248,7 @@ async fn an_interrupted_reset_to_another_template_whose_server_does_not_start_is
     let kept = name("kept");
     let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
     assert_eq!(shown.branch.state, BranchState::Running);
-    assert_eq!(shown.branch.template, before.template);
+    assert_eq!(shown.branch.parent.template, before.template.to_string());
     let item = egret.ask("kept", ITEM).await.unwrap();
     assert_eq!(item.as_deref(), Some("mine"));
     home.assert_nothing_leaks(&egret).await;
