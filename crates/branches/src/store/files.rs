@@ -158,6 +158,8 @@ pub fn survey(paths: &Paths) -> Result<Disk, BranchesError> {
                 disk.branches.insert(id);
             }
             None if is_manifest(&entry) => {}
+            // It was removed meanwhile.
+            None if !entry.exists() => {}
             None => {
                 let former = id_of_leftover(&entry, FORMER);
                 match former.or_else(|| id_of_leftover(&entry, STAGED)) {

@@ -59,10 +59,7 @@ async fn event_triggers_and_settings_of_a_source_do_not_keep_it_from_being_branc
 #[tokio::test(flavor = "multi_thread")]
 async fn event_triggers_of_a_branch_are_on_and_off_as_in_the_source() {
     let (_, installed) = client_programs();
-    for (purpose, programs) in [
-        ("event-states", None),
-        ("event-states-installed", Some(installed)),
-    ] {
+    for (purpose, programs) in [("triggers", None), ("ev-installed", Some(installed))] {
         let mut home = Home::new(purpose);
         home.postgres.bin = programs;
         let egret = home.start().await;

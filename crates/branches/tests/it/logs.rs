@@ -8,7 +8,8 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// Messages that some test provokes: crashes, refusals, a full volume, strangers.
-const PROVOKED: [&str; 18] = [
+const PROVOKED: [&str; 19] = [
+    "the manifest of a branch was not written",
     "the postmaster of a branch ended by itself",
     "a branch did not start again",
     "a branch did not come back",
