@@ -336,14 +336,7 @@ async fn survives_a_crash_before_every_step_of(scene: &str) {
             "{scene} never reached {step}"
         );
         let egret = home.start().await;
-        while egret
-            .branches
-            .count_by_state()
-            .unwrap()
-            .contains_key("resetting")
-        {
-            tokio::task::yield_now().await;
-        }
+        egret.resets_are_over().await;
         clear(&egret).await;
         let kept = loop {
             // It may just be starting again.

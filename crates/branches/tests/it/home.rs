@@ -283,6 +283,14 @@ impl Egret {
         self.filled().await
     }
 
+    /// Waits until no reset is under way, also none that a start does again.
+    pub async fn resets_are_over(&self) {
+        let counts = || self.branches.count_by_state().unwrap();
+        while counts().contains_key("resetting") {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// The pool of preset `small` once every pool is full.
     pub async fn filled(&self) -> PoolStatus {
         let pools = self.branches.pools_filled().await.unwrap();

@@ -13,8 +13,6 @@ use egret_branches::{BranchesError, Steps};
 use crate::crashes::crash;
 use crate::home::{Egret, Home, name};
 
-const COUNT: &str = "SELECT count(*) FROM item";
-
 /// Moves a directory or file away before a step is taken, once each time that it is armed.
 struct Thief {
     step: &'static str,
@@ -56,6 +54,21 @@ async fn reset(egret: &Egret) -> Result<(), BranchesError> {
     reset.await.map(drop)
 }
 
+/// Starts an Egret whose branch `one` has no rows, where its template has 1,000.
+async fn start_emptied(home: &Home, steps: Arc<dyn Steps>) -> (Egret, Branch) {
+    let egret = home.start_with(Some(steps)).await;
+    egret.make_app().await;
+    let one = egret.branch("one").await;
+    egret.ask("one", "DELETE FROM item").await.unwrap();
+    (egret, one)
+}
+
+/// Rows of branch `one`.
+async fn count(egret: &Egret) -> String {
+    let rows = egret.ask("one", "SELECT count(*) FROM item").await;
+    rows.unwrap().unwrap()
+}
+
 async fn state(egret: &Egret) -> BranchState {
     let shown = egret.branches.show(DEFAULT_TENANT, &name("one")).await;
     let branch = shown.unwrap().branch;
@@ -68,10 +81,7 @@ async fn a_reset_that_cannot_copy_leaves_the_branch_running_as_it_was() {
     let mut home = Home::new("reset-copy");
     home.config.volume = "copy".to_owned();
     let thief = Thief::at("create.clone");
-    let egret = home.start_with(Some(thief.clone())).await;
-    egret.make_app().await;
-    let one = egret.branch("one").await;
-    egret.ask("one", "DELETE FROM item").await.unwrap();
+    let (egret, one) = start_emptied(&home, thief.clone()).await;
     let start = "SELECT pg_postmaster_start_time()::text";
     let before = egret.ask("one", start).await.unwrap();
     let templates = home.directory.join("volume/templates");
@@ -83,11 +93,9 @@ async fn a_reset_that_cannot_copy_leaves_the_branch_running_as_it_was() {
     assert_eq!(state(&egret).await, BranchState::Running);
     // Its server was not stopped at all.
     assert_eq!(egret.ask("one", start).await.unwrap(), before);
-    let rows = egret.ask("one", COUNT).await.unwrap();
-    assert_eq!(rows.as_deref(), Some("0"));
+    assert_eq!(count(&egret).await, "0");
     reset(&egret).await.unwrap();
-    let rows = egret.ask("one", COUNT).await.unwrap();
-    assert_eq!(rows.as_deref(), Some("1000"));
+    assert_eq!(count(&egret).await, "1000");
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -98,10 +106,7 @@ async fn a_reset_whose_server_does_not_start_leaves_the_branch_as_it_was() {
     // No pool is filled, whose starts the thief would meet.
     home.config.volume = "copy".to_owned();
     let thief = Thief::at("start.launch");
-    let egret = home.start_with(Some(thief.clone())).await;
-    egret.make_app().await;
-    let one = egret.branch("one").await;
-    egret.ask("one", "DELETE FROM item").await.unwrap();
+    let (egret, one) = start_emptied(&home, thief.clone()).await;
     let data = home.directory.join("volume/branches").join(one.id.hex());
     for expected in [BranchState::Running, BranchState::Suspended] {
         if expected == BranchState::Suspended {
@@ -111,15 +116,13 @@ async fn a_reset_whose_server_does_not_start_leaves_the_branch_as_it_was() {
         thief.arm(data.join("global/pg_control"));
         reset(&egret).await.unwrap_err();
         assert_eq!(state(&egret).await, expected);
-        let rows = egret.ask("one", COUNT).await.unwrap();
-        assert_eq!(rows.as_deref(), Some("0"), "{expected}");
+        assert_eq!(count(&egret).await, "0", "{expected}");
     }
     // Egret has stopped its server itself.
     let ended = format!("ended by itself branch={}", one.id);
     assert_eq!(crate::logs::seen(&ended), 0);
     reset(&egret).await.unwrap();
-    let rows = egret.ask("one", COUNT).await.unwrap();
-    assert_eq!(rows.as_deref(), Some("1000"));
+    assert_eq!(count(&egret).await, "1000");
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -147,10 +150,7 @@ impl Steps for Gate {
 async fn a_reset_that_a_stop_interrupts_is_not_done_at_the_next_start() {
     let home = Home::new("reset-stop");
     let gate = Arc::new(Gate::default());
-    let egret = home.start_with(Some(gate.clone())).await;
-    egret.make_app().await;
-    egret.branch("one").await;
-    egret.ask("one", "DELETE FROM item").await.unwrap();
+    let (egret, _) = start_emptied(&home, gate.clone()).await;
     let opening = async {
         while egret.branches.ready() == Readiness::Ready {
             tokio::task::yield_now().await;
@@ -170,8 +170,7 @@ async fn a_reset_that_a_stop_interrupts_is_not_done_at_the_next_start() {
     );
     let egret = home.start().await;
     assert_eq!(state(&egret).await, BranchState::Running);
-    let rows = egret.ask("one", COUNT).await.unwrap();
-    assert_eq!(rows.as_deref(), Some("0"));
+    assert_eq!(count(&egret).await, "0");
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
@@ -203,17 +202,6 @@ fn change_row(home: &Home, sql: &str) {
     assert_eq!(connection.execute(sql, []).unwrap(), 1);
 }
 
-async fn resets_are_over(egret: &Egret) {
-    while egret
-        .branches
-        .count_by_state()
-        .unwrap()
-        .contains_key("resetting")
-    {
-        tokio::task::yield_now().await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_reset_whose_server_does_not_start_keeps_the_former_files() {
     let (home, kept) = interrupted("reset-redone", "reset.swap").await;
@@ -221,7 +209,7 @@ async fn an_interrupted_reset_whose_server_does_not_start_keeps_the_former_files
     let data = home.directory.join("volume/branches").join(kept.id.hex());
     thief.arm(data.join("global/pg_control"));
     let egret = home.start_with(Some(thief)).await;
-    resets_are_over(&egret).await;
+    egret.resets_are_over().await;
     let kept = name("kept");
     let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
     assert_eq!(shown.branch.state, BranchState::Failed);
@@ -244,7 +232,7 @@ async fn an_interrupted_reset_to_another_template_whose_server_does_not_start_is
     let data = home.directory.join("volume/branches").join(before.id.hex());
     thief.arm(data.join("global/pg_control"));
     let egret = home.start_with(Some(thief)).await;
-    resets_are_over(&egret).await;
+    egret.resets_are_over().await;
     let kept = name("kept");
     let shown = egret.branches.show(DEFAULT_TENANT, &kept).await.unwrap();
     assert_eq!(shown.branch.state, BranchState::Running);
@@ -266,7 +254,7 @@ async fn a_reset_that_a_crash_of_the_machine_interrupted_trusts_no_former_files(
     let data = home.directory.join("volume/branches").join(kept.id.hex());
     thief.arm(data.join("global/pg_control"));
     let egret = home.start_with(Some(thief)).await;
-    resets_are_over(&egret).await;
+    egret.resets_are_over().await;
     egret.stop().await;
     // A clean stop makes nothing whole that a crash has torn.
     let egret = home.start().await;
@@ -314,7 +302,7 @@ async fn an_interrupted_reset_copies_nothing_while_there_is_no_room() {
     egret.stop().await;
     home.config.free_min = free_min;
     let egret = home.start().await;
-    resets_are_over(&egret).await;
+    egret.resets_are_over().await;
     let item = egret.ask("kept", ITEM).await.unwrap();
     assert_eq!(item.as_deref(), Some("item 1"));
     home.assert_nothing_leaks(&egret).await;
@@ -384,18 +372,13 @@ async fn a_reset_that_cannot_be_recorded_leaves_the_branch_as_it_was() {
         state: home.directory.join("state.db"),
         is_armed: AtomicBool::new(true),
     });
-    let egret = home.start_with(Some(refusal)).await;
-    egret.make_app().await;
-    egret.branch("one").await;
-    egret.ask("one", "DELETE FROM item").await.unwrap();
+    let (egret, _) = start_emptied(&home, refusal).await;
     reset(&egret).await.unwrap_err();
     change_schema(&home.directory.join("state.db"), "DROP TRIGGER refusal");
     assert_eq!(state(&egret).await, BranchState::Running);
-    let rows = egret.ask("one", COUNT).await.unwrap();
-    assert_eq!(rows.as_deref(), Some("0"));
+    assert_eq!(count(&egret).await, "0");
     reset(&egret).await.unwrap();
-    let rows = egret.ask("one", COUNT).await.unwrap();
-    assert_eq!(rows.as_deref(), Some("1000"));
+    assert_eq!(count(&egret).await, "1000");
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
