@@ -140,7 +140,7 @@ impl Outbox {
         Ok(database)
     }
 
-    /// The names of the queues that rows may be for.
+    /// The names of the queues that exist and rows may be for.
     pub(crate) fn queue_names(&self) -> Vec<String> {
         let queues = &self.inner.queues.inner;
         let known = queues.queues.read().unwrap_or_else(PoisonError::into_inner);
@@ -148,6 +148,14 @@ impl Outbox {
         own.map_or_else(Vec::new, |own| {
             own.keys().map(ToString::to_string).collect()
         })
+    }
+
+    /// How many these are.
+    pub(crate) fn queue_count(&self) -> usize {
+        let queues = &self.inner.queues.inner;
+        let known = queues.queues.read().unwrap_or_else(PoisonError::into_inner);
+        let own = known.get(queues.config.outbox_tenant.as_str());
+        own.map_or(0, |own| own.len())
     }
 
     pub(crate) fn size_limits(&self) -> SizeLimits {

@@ -12,7 +12,7 @@ use egret_postgres::tokio_postgres::{Client, Row, Transaction};
 const ENGINE: &str = "queue";
 
 /// Its schema, step by step.
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration {
         name: "outbox",
         sql: include_str!("outbox/migration_1.sql"),
@@ -24,6 +24,10 @@ const MIGRATIONS: [Migration; 3] = [
     Migration {
         name: "chain bytes",
         sql: include_str!("outbox/migration_3.sql"),
+    },
+    Migration {
+        name: "rows by role",
+        sql: include_str!("outbox/migration_4.sql"),
     },
 ];
 
@@ -72,12 +76,14 @@ pub struct OutboxRow {
     pub after: Vec<String>,
     /// The role whose session wrote it.
     pub enqueued_by: String,
+    /// Where the table had it when it was read: its `ctid`.
+    pub place: String,
 }
 
 /// A row as it was found: whole, or with what is wrong with it.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The row; of one with a defect only queue, key and chain.
+    /// The row; of one with a defect only queue, key, chain and place.
     pub row: OutboxRow,
     /// Why the rest of it was not read.
     pub defect: Option<Defect>,
@@ -225,10 +231,10 @@ pub struct HeldRows {
     pub queues: Vec<String>,
     /// Rows that these roles wrote, except for the queues `existing`.
     pub roles: Vec<String>,
-    /// Queues that exist, where there are such roles, or rows are looked for in these queues only.
+    /// Queues that exist, where there are such roles.
     pub existing: Vec<String>,
-    /// Whether rows for other queues than `existing` are not looked for: there may be any number of such queues.
-    pub is_only_existing: bool,
+    /// The most queues of each other role whose rows are looked for, the first by name.
+    pub role_queues_max: i64,
 }
 
 /// Becomes the one that reads this outbox, until the session ends; false when somebody else is.
@@ -252,6 +258,12 @@ pub async fn set_limits(client: &Client, limits: SizeLimits) -> Result<(), Postg
 /// The oldest rows that are not held: at most so many, of about so many bytes, at least one; with
 /// each row of a chain the others of it. Beyond `bytes_max` is at most one row, and beyond as many again one
 /// chain; what is larger than `limits` is not read.
+///
+/// Any role that may enqueue can have any number of rows held, for any number of queues, and they must not slow the rows
+/// of others. So the primary key begins with the role: a skip scan finds the roles, the queues of each and the oldest rows
+/// of each of these, and passes over all rows of a role that is held in one step. A second index would do the same and
+/// cost every writer. One that is made only while a role is held (`CREATE INDEX CONCURRENTLY`) would wait for the end of
+/// every open transaction, among them those of that role, and be invalid after an interruption.
 pub async fn next(
     client: &Client,
     held: &HeldRows,
@@ -272,7 +284,7 @@ pub async fn next(
                 &payload,
                 &held.roles,
                 &held.existing,
-                &held.is_only_existing,
+                &held.role_queues_max,
             ],
         )
         .await;
@@ -296,6 +308,7 @@ fn found(row: &Row) -> Found {
                 queue: row.try_get(0).unwrap_or_default(),
                 key: row.try_get(1).unwrap_or_default(),
                 chain: row.try_get(15).unwrap_or_default(),
+                place: row.try_get(19).unwrap_or_default(),
                 ..OutboxRow::default()
             },
             defect: Some(defect),
@@ -331,21 +344,22 @@ fn read(row: &Row) -> Result<OutboxRow, String> {
         chain: get(row, 15)?,
         after: get(row, 16)?,
         enqueued_by: get(row, 18)?,
+        place: get(row, 19)?,
     })
 }
 
 /// Deletes rows that are tasks now.
 pub async fn taken(client: &Client, rows: &[&OutboxRow]) -> Result<(), PostgresError> {
-    let (queues, keys) = names(rows.iter().copied());
+    let (places, keys) = addresses(rows.iter().copied());
     let sql = include_str!("outbox/taken.sql");
-    let deleted = client.execute(sql, &[&queues, &keys]).await;
+    let deleted = client.execute(sql, &[&places, &keys]).await;
     deleted.map_err(server("delete from egret.outbox"))?;
     Ok(())
 }
 
 /// Puts rows aside that the queue refused.
 pub async fn rejected(client: &Client, refused: &[Refused<'_>]) -> Result<(), PostgresError> {
-    let (queues, keys) = names(refused.iter().map(|refused| refused.row));
+    let (places, keys) = addresses(refused.iter().map(|refused| refused.row));
     let codes: Vec<&str> = refused.iter().map(|refused| refused.code).collect();
     // Text of PostgreSQL knows no zero byte.
     let reasons = refused
@@ -354,14 +368,15 @@ pub async fn rejected(client: &Client, refused: &[Refused<'_>]) -> Result<(), Po
     let reasons: Vec<String> = reasons.collect();
     let sql = include_str!("outbox/rejected.sql");
     let moved = client
-        .execute(sql, &[&queues, &keys, &codes, &reasons])
+        .execute(sql, &[&places, &keys, &codes, &reasons])
         .await;
     moved.map_err(server("write to egret.outbox_rejected"))?;
     Ok(())
 }
 
-fn names<'r>(rows: impl Iterator<Item = &'r OutboxRow>) -> (Vec<&'r str>, Vec<&'r str>) {
-    rows.map(|row| (row.queue.as_str(), row.key.as_str()))
+/// Places and keys of rows. The name of a role is no part of it: in a database without an encoding it may be no text.
+fn addresses<'r>(rows: impl Iterator<Item = &'r OutboxRow>) -> (Vec<&'r str>, Vec<&'r str>) {
+    rows.map(|row| (row.place.as_str(), row.key.as_str()))
         .unzip()
 }
 

@@ -22,7 +22,6 @@ use egret_postgres::tokio_postgres::Client;
 use egret_postgres::{PostgresError, external, installation};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use crate::api::feed::Order;
 use crate::api::lock;
@@ -255,15 +254,14 @@ impl Reading {
         let limits = self.outbox.size_limits();
         let rows_max = BATCH_MAX as i64;
         while !*self.stopping.borrow() {
-            let held = holds.held(|| self.outbox.queue_names());
-            let begun = Instant::now();
+            let count = self.outbox.queue_count();
+            let held = holds.held(BATCH_MAX, count, || self.outbox.queue_names());
             let found = store::next(client, &held, rows_max, BATCH_BYTES_MAX, limits).await?;
-            let (took, before) = (begun.elapsed(), holds.len());
+            let before = holds.len();
             match found.is_empty() {
                 true => holds.keep(&held),
                 false => self.take(client, &found, holds).await?,
             }
-            holds.pace(&held, took);
             let metrics = &self.outbox.inner.metrics;
             metrics.held.inc_by(holds.len() as i64 - before as i64);
             self.tell_held(holds);

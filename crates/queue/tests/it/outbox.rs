@@ -3,6 +3,7 @@
 mod bounds;
 mod chains;
 mod crashes;
+mod held;
 mod reading;
 mod restoring;
 mod rig;

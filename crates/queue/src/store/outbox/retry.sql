@@ -9,4 +9,4 @@ INSERT INTO egret.outbox (
 SELECT queue, key, payload, is_json, priority, ordering_key, run_at, max_attempts, timeout_ms, unique_key,
        unique_window_ms, tags, metadata, callback_url, traceparent, enqueued_by, chain, after
 FROM gone, woken
-ON CONFLICT (queue, key) DO NOTHING
+ON CONFLICT (enqueued_by, queue, key) DO NOTHING

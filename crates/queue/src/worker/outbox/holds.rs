@@ -23,13 +23,6 @@ const LEFT_ALONE: Policy = Policy {
 /// there are rows, while existing ones are bounded by `queue.queues_max`.
 const MISSING_HELD_MAX: usize = 100;
 
-/// While a role is held back, there may be a queue for each of its rows, and a look at all queues has a step for each. It
-/// comes only after so many times as long as the one before has taken, …
-const WHOLE_LOOKS_APART: u32 = 9;
-
-/// … and after this time at the latest. Queues that exist are looked at meanwhile.
-const WHOLE_LOOK_WAIT_MAX: Duration = Duration::from_secs(60);
-
 /// Whether a queue exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
@@ -53,8 +46,6 @@ pub(super) struct Holds {
     by_queue: HashMap<String, Hold>,
     /// Of rows for queues that do not exist and are not held.
     by_role: HashMap<String, Pause>,
-    /// When all queues are looked at next, where a role is or was held back.
-    whole_look_at: Instant,
 }
 
 /// How long something is left alone.
@@ -104,7 +95,6 @@ impl Holds {
             database: database.to_owned(),
             by_queue: HashMap::new(),
             by_role: HashMap::new(),
-            whole_look_at: Instant::now(),
         }
     }
 
@@ -113,47 +103,43 @@ impl Holds {
         self.by_queue.len()
     }
 
-    /// What is to be left alone now; `existing` lists the queues that exist.
-    pub fn held(&self, existing: impl FnOnce() -> Vec<String>) -> HeldRows {
+    /// What is to be left alone now, where `existing` lists the queues that exist and `count` is how many. `rows_max` rows
+    /// are looked for.
+    pub fn held(
+        &self,
+        rows_max: usize,
+        count: usize,
+        existing: impl FnOnce() -> Vec<String>,
+    ) -> HeldRows {
         let now = Instant::now();
         let queues = self.by_queue.iter();
         let queues = queues.filter(|(_, hold)| hold.pause.lasts(now));
+        let queues: Vec<String> = queues.map(|(name, _)| name.clone()).collect();
         let roles = self.by_role.iter().filter(|(_, pause)| pause.lasts(now));
         let roles: Vec<String> = roles.map(|(role, _)| role.clone()).collect();
-        let is_only_existing = !self.by_role.is_empty() && self.whole_look_at > now;
+        // There may be a queue for each row of a role. Of one that has more than these, at least `rows_max` neither exist nor
+        // are held: their rows fill batches until they are tasks, rejected or held, and then the next look comes further.
+        let role_queues_max = count + queues.len() + rows_max;
         HeldRows {
-            queues: queues.map(|(name, _)| name.clone()).collect(),
-            existing: match roles.is_empty() && !is_only_existing {
-                true => Vec::new(),
-                false => existing(),
+            queues,
+            existing: if roles.is_empty() {
+                Vec::new()
+            } else {
+                existing()
             },
             roles,
-            is_only_existing,
+            role_queues_max: i64::try_from(role_queues_max).unwrap_or(i64::MAX),
         }
     }
 
-    /// Nothing but what is held has rows, as far as was looked.
+    /// Nothing but what is held has rows.
     pub fn keep(&mut self, held: &HeldRows) {
         self.by_queue.retain(|name, hold| {
-            let was_passed_over = held.is_only_existing && hold.presence == Presence::Missing;
+            let was_passed_over =
+                hold.presence == Presence::Missing && held.roles.contains(&hold.role);
             was_passed_over || held.queues.contains(name)
         });
-        if !held.is_only_existing {
-            self.by_role.retain(|role, _| held.roles.contains(role));
-        }
-    }
-
-    /// A look for rows that are not held has taken so long, and its rows were handed over or held.
-    pub fn pace(&mut self, held: &HeldRows, took: Duration) {
-        if held.is_only_existing {
-            return;
-        }
-        let now = Instant::now();
-        let is_held = !held.roles.is_empty() || self.by_role.values().any(|pause| pause.lasts(now));
-        self.whole_look_at = match is_held {
-            true => now + (took * WHOLE_LOOKS_APART).min(WHOLE_LOOK_WAIT_MAX),
-            false => now,
-        };
+        self.by_role.retain(|role, _| held.roles.contains(role));
     }
 
     /// The queues held, with the reason.
@@ -238,16 +224,15 @@ impl Holds {
 
     /// When something of it is to be tried again.
     fn next_trial(&self) -> Option<Instant> {
-        let with_whole_look = |until: Instant| match self.by_role.is_empty() {
-            true => until,
-            false => until.max(self.whole_look_at),
-        };
-        let queues = self.by_queue.values().map(|hold| match hold.presence {
-            Presence::Existing => hold.pause.until,
-            Presence::Missing => with_whole_look(hold.pause.until),
+        let queues = self.by_queue.values().map(|hold| {
+            let role = match hold.presence {
+                Presence::Existing => None,
+                // It is passed over with its role.
+                Presence::Missing => self.by_role.get(&hold.role),
+            };
+            role.map_or(hold.pause.until, |role| role.until.max(hold.pause.until))
         });
-        let roles = self.by_role.values();
-        let roles = roles.map(|pause| with_whole_look(pause.until));
+        let roles = self.by_role.values().map(|pause| pause.until);
         queues.chain(roles).min()
     }
 }

@@ -25,30 +25,54 @@ fn existing() -> Vec<String> {
 }
 
 #[test]
-fn after_a_look_at_all_queues_only_existing_ones_are_looked_at_for_a_while() {
+fn of_a_role_that_is_held_only_queues_that_exist_are_looked_at() {
     let mut holds = with_held_role();
-    let first = holds.held(existing);
-    assert_eq!(first.roles, ["greedy"]);
-    assert!(!first.is_only_existing);
-    holds.pace(&first, Duration::from_secs(3_600));
-    let next = holds.held(existing);
-    assert!(next.is_only_existing);
-    assert_eq!(next.existing, ["mail"]);
-    // That existing queues have no rows says nothing of the others.
-    holds.keep(&next);
+    let held = holds.held(1_000, 1, existing);
+    assert_eq!((held.roles.len(), &*held.roles[0]), (1, "greedy"));
+    assert_eq!(held.existing, ["mail"]);
+    // Those of the role that do not exist are not looked at either when the pause of each is over.
+    for hold in holds.by_queue.values_mut() {
+        hold.pause.until = Instant::now();
+    }
+    let held = holds.held(1_000, 1, existing);
+    assert!(held.queues.is_empty());
+    // That nothing else has rows says nothing of them.
+    holds.keep(&held);
     assert_eq!(holds.len(), MISSING_HELD_MAX);
     assert!(holds.waiting_role().is_some());
-    // Nor is anything of these to be tried before the next look at all.
-    assert_eq!(holds.next_trial(), Some(holds.whole_look_at));
-    holds.pace(&next, Duration::ZERO);
-    assert!(holds.held(existing).is_only_existing);
+    // Nor is anything of them to be tried before the role is.
+    assert_eq!(holds.next_trial(), Some(holds.by_role["greedy"].until));
 }
 
 #[test]
-fn looks_at_all_queues_follow_each_other_while_no_role_is_held_back() {
+fn a_role_that_is_tried_again_and_has_no_rows_is_forgotten_with_its_queues() {
+    let mut holds = with_held_role();
+    let now = Instant::now();
+    let pauses = holds.by_queue.values_mut().map(|hold| &mut hold.pause);
+    pauses
+        .chain(holds.by_role.values_mut())
+        .for_each(|pause| pause.until = now);
+    let held = holds.held(1_000, 1, existing);
+    assert!(held.roles.is_empty() && held.existing.is_empty());
+    holds.keep(&held);
+    assert_eq!(holds.len(), 0);
+    assert_eq!(holds.waiting_role(), None);
+}
+
+/// Of more queues some are new: their rows fill a batch.
+#[test]
+fn each_role_is_looked_at_for_all_queues_that_exist_and_a_batch_of_others() {
     let mut holds = Holds::new("shop");
-    let all = holds.held(existing);
-    assert_eq!(all, HeldRows::default());
-    holds.pace(&all, Duration::from_secs(3_600));
-    assert_eq!(holds.held(existing), HeldRows::default());
+    let expected = |role_queues_max, queues: &[&str]| HeldRows {
+        queues: queues.iter().map(ToString::to_string).collect(),
+        role_queues_max,
+        ..HeldRows::default()
+    };
+    assert_eq!(holds.held(1_000, 5, existing), expected(1_005, &[]));
+    let row = OutboxRow {
+        queue: "new".to_owned(),
+        ..OutboxRow::default()
+    };
+    holds.hold(&row, Presence::Missing, &QueueError::Stopping);
+    assert_eq!(holds.held(1_000, 5, existing), expected(1_006, &["new"]));
 }
