@@ -24,8 +24,8 @@ egret_base::settings! {
         /// Largest number of tasks known at a time, ended ones and callbacks included: a task with a callback counts
         /// as two from the beginning.
         tasks_max: u64 = 100_000_000; positive,
-        /// Largest number of them of one tenant; at it, schedules of the tenant make no tasks. 0: as many as are still
-        /// free, so that one tenant alone gets half of `tasks_max`.
+        /// Largest number of them of one tenant; at it, runs of the tenant's schedules wait for room. 0: as many as are
+        /// still free, so that one tenant alone gets half of `tasks_max`.
         tenant_tasks_max: u64 = 0,
         /// Bytes of all tasks and schedules known at a time: payloads and what goes with them, results and
         /// errors. A payload counts for as long as a task or callback refers to it, also one of a schedule that was

@@ -21,6 +21,9 @@ pub(crate) use place::{Place, Places, put_ms};
 /// What becomes of ticks that were missed: Egret was down, stood still, could not read the schedule, or
 /// had no room for more tasks (`queue.tasks_max`, or a full disk), and more than ten seconds have passed
 /// since. A tick that is less late makes its task, and so does one for which Egret was only too busy.
+///
+/// A tick whose tenant is at its own limit (`queue.tenant_tasks_max`) is not missed: it waits for room, also over a
+/// restart, and stands for those that come meanwhile; with [`Missed::All`] each of them, up to 1,000, makes a task then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missed {
     /// They are left out.
@@ -93,6 +96,8 @@ pub struct ScheduleView {
     pub last_ms: u64,
     /// Its task.
     pub last_task: Option<TaskId>,
+    /// Whether that tick waits for room for its task.
+    pub waits_for_room: bool,
     /// Whether payload, tags and metadata are left out, which a list does not have of all.
     pub is_brief: bool,
 }
@@ -182,6 +187,14 @@ impl<'a> Description<'a> {
     }
 }
 
+/// What a partition knows of a schedule.
+struct Known {
+    schedule: Schedule,
+    queue: String,
+    last_task: Option<TaskId>,
+    now_ms: u64,
+}
+
 fn not_found(name: &str) -> QueueError {
     QueueError::ScheduleNotFound {
         name: name.to_owned(),
@@ -218,13 +231,17 @@ impl Queues {
         let asked = self.inner.ask(partition, move |turn| {
             let schedule = turn.state.schedule(&owner, &asked_name)?.clone();
             let queue = turn.state.queue_with(schedule.queue);
-            let queue = queue.map_or_else(String::new, |queue| queue.name.to_string());
-            let last = (schedule.last.number > 0).then(|| turn.state.id(schedule.last));
-            Some((schedule, queue, last))
+            let last = schedule.last;
+            Some(Known {
+                queue: queue.map_or_else(String::new, |queue| queue.name.to_string()),
+                last_task: (last.number > 0).then(|| turn.state.id(last)),
+                schedule,
+                now_ms: turn.now.as_millis_unsigned(),
+            })
         });
-        let (schedule, queue, last) = asked.await?.ok_or_else(|| not_found(name))?;
-        let bytes = self.read(partition, schedule.record).await?;
-        view(name, queue, &schedule, last, &bytes)
+        let known = asked.await?.ok_or_else(|| not_found(name))?;
+        let bytes = self.read(partition, known.schedule.record).await?;
+        view(name, known, &bytes)
     }
 
     /// Every schedule of a tenant, in order of names; beyond 8 MiB of payloads, tags and metadata without
@@ -278,7 +295,7 @@ impl Queues {
         .await
     }
 
-    /// Lets a schedule rest, or go on with the next tick from now.
+    /// Lets a schedule rest, or go on with the next tick from now. One that waits for room is left out when it rests.
     ///
     /// # Errors
     /// [`QueueError::ScheduleNotFound`].
@@ -316,24 +333,26 @@ impl Queues {
     }
 }
 
-fn view(
-    name: &str,
-    queue: String,
-    schedule: &Schedule,
-    last_task: Option<TaskId>,
-    bytes: &[u8],
-) -> Result<ScheduleView, QueueError> {
+fn view(name: &str, known: Known, bytes: &[u8]) -> Result<ScheduleView, QueueError> {
     let Command::PutSchedule(put) = record::decode(bytes)? else {
         return Err(not_found(name));
     };
     let carried = content::take(put.task.content)?;
     let description = Description::take(carried.private.schedule)?;
+    let schedule = known.schedule;
+    let waits_for_room = schedule.waits_for_room() && schedule.last_ms <= known.now_ms;
+    let next_ms = if waits_for_room {
+        let rhythm = Rhythm::new(description.cron, description.time_zone);
+        rhythm.map_or(NEVER_MS, |rhythm| tick_after(&rhythm, known.now_ms))
+    } else {
+        schedule.next_ms
+    };
     let owned = |(name, value): (&&str, &&str)| ((*name).to_owned(), (*value).to_owned());
     Ok(ScheduleView {
         name: name.to_owned(),
         cron: description.cron.to_owned(),
         time_zone: description.time_zone.to_owned(),
-        queue,
+        queue: known.queue,
         payload: carried.payload.to_vec(),
         format: carried.format,
         priority: schedule.priority,
@@ -344,12 +363,13 @@ fn view(
         callback_url: carried.private.callback_url.to_owned(),
         missed: description.missed,
         paused: schedule.paused,
-        next_ms: match schedule.next_ms {
+        next_ms: match next_ms {
             NEVER_MS => 0,
             next_ms => next_ms,
         },
         last_ms: schedule.last_ms,
-        last_task,
+        last_task: known.last_task.filter(|_| !waits_for_room),
+        waits_for_room,
         is_brief: false,
     })
 }

@@ -99,6 +99,7 @@ pub struct State {
     pub(super) messages: Numbered<Message>,
     pub(super) schedules: BTreeMap<(Box<str>, Box<str>), Schedule>,
     ticks: schedule::Ticks,
+    waiting_ticks: schedule::WaitingTicks,
     /// What tasks here tell of that are callbacks.
     pub(super) callbacks: Numbered<About>,
     /// Records that several tasks refer to, by sequence number.
@@ -144,6 +145,7 @@ impl Default for State {
             messages: Numbered::default(),
             schedules: BTreeMap::new(),
             ticks: BTreeSet::new(),
+            waiting_ticks: BTreeMap::new(),
             callbacks: Numbered::default(),
             shared: Numbered::default(),
             tenants: Tenants::default(),

@@ -1,4 +1,7 @@
 //! Making the tasks of schedules whose tick has come.
+//!
+//! A tick whose tenant is at its limit on tasks waits for room: it is logged as a tick whose next one is itself, so
+//! that a schedule has at most one that waits, and has it after a restart too.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +43,7 @@ const RHYTHMS_MAX: usize = 512;
 /// See [`Ticks::step`].
 const DAY_MS: i64 = 86_400_000;
 
-/// How long to wait before something is tried again, in milliseconds.
+/// How long to wait before something is tried again, in milliseconds; ticks that wait for room are among it.
 const RETRY_MS: u64 = 1_000;
 
 /// What a turn has room for.
@@ -128,6 +131,8 @@ pub(crate) struct Ticks {
     missed_until_ms: u64,
     /// Nothing is done before this.
     rest_until_ms: u64,
+    /// When it is looked next whether there is room for ticks that wait for it.
+    room_again_ms: u64,
     /// The records of some schedules cannot be read.
     unreadable: Condition,
 }
@@ -138,6 +143,8 @@ struct Come {
     name: String,
     record: u64,
     tick_ms: u64,
+    /// Whether it came before and has waited for room since.
+    has_waited: bool,
     /// What one of its tasks counts for: two with a callback.
     task_load: u32,
 }
@@ -148,7 +155,20 @@ fn schedule_tick(tenant: &str, name: &str, schedule: &Schedule) -> Come {
         name: name.to_owned(),
         record: schedule.record,
         tick_ms: schedule.next_ms,
+        has_waited: schedule.waits_for_room(),
         task_load: 1 + u32::from(schedule.callback),
+    }
+}
+
+/// The tick of a schedule whose tenant has no room for its task waits until there is some. It stands for those that come
+/// meanwhile, unless each is to be made up for.
+fn wait_for_room(come: &Come) -> Due {
+    let reason = format_args!("schedule {}: queue.tenant_tasks_max is reached", come.name);
+    let message = "a tenant has no room for the tasks of its schedules, which wait for it";
+    condition::occur("queue_ticks_waiting", &come.tenant, reason, message);
+    Due {
+        tasks: 0,
+        next_ms: come.tick_ms,
     }
 }
 
@@ -160,6 +180,7 @@ impl Ticks {
             able_ms: None,
             missed_until_ms: 0,
             rest_until_ms: 0,
+            room_again_ms: 0,
             unreadable: Condition::new("queue_schedules_unreadable", part_name(partition)),
         }
     }
@@ -170,7 +191,9 @@ impl Ticks {
         let first = awake.find(|(_, _, schedule)| !self.aside.contains_key(&schedule.record));
         let first = first.map(|(_, _, schedule)| schedule.next_ms);
         let again = self.aside.values().map(|aside| aside.again_ms).min();
-        let soonest = first.into_iter().chain(again).min();
+        let room_again = state.tenants_with_waiting_ticks().next();
+        let room_again = room_again.map(|_| self.room_again_ms);
+        let soonest = first.into_iter().chain(again).chain(room_again).min();
         soonest.map(|due_ms| due_ms.max(self.rest_until_ms))
     }
 
@@ -187,6 +210,7 @@ impl Ticks {
         self.able_ms = self.able_ms.map(|able_ms| able_ms.min(now_ms));
         self.missed_until_ms = self.missed_until_ms.min(now_ms);
         self.rest_until_ms = self.rest_until_ms.min(now_ms);
+        self.room_again_ms = self.room_again_ms.min(now_ms);
         for aside in self.aside.values_mut() {
             aside.since_ms = aside.since_ms.min(now_ms);
             aside.again_ms = aside.again_ms.min(now_ms);
@@ -194,8 +218,9 @@ impl Ticks {
         if by_ms > -DAY_MS {
             return;
         }
-        let known = turn.state.ticks();
+        let known = turn.state.schedules();
         let known: Vec<Come> = known
+            .filter(|(_, _, it)| !it.paused && it.next_ms != NEVER_MS)
             .map(|(tenant, name, it)| schedule_tick(tenant, name, it))
             .collect();
         for Come {
@@ -203,6 +228,7 @@ impl Ticks {
             name,
             record,
             tick_ms,
+            has_waited,
             ..
         } in known
         {
@@ -210,7 +236,12 @@ impl Ticks {
                 tracing::warn!(name, tenant, %error, "a schedule cannot be read and ticks as before the clock went back");
                 continue;
             }
-            let next_ms = tick_after(&self.rhythms[&record].0, now_ms);
+            // A tick that has waited for room goes on waiting.
+            let next_ms = if has_waited {
+                now_ms
+            } else {
+                tick_after(&self.rhythms[&record].0, now_ms)
+            };
             if next_ms < tick_ms {
                 let paused = turn.run(&Command::PauseSchedule {
                     tenant: &tenant,
@@ -245,8 +276,14 @@ impl Ticks {
         let again: BTreeMap<u64, Aside> = again.map(|(seq, aside)| (*seq, *aside)).collect();
         // Those that are not there any more are forgotten like this.
         self.aside.retain(|_, aside| !is_due(aside.again_ms));
-        let mut made = 0;
-        for come in self.come(turn, now_ms) {
+        let looks_for_room = is_due(self.room_again_ms);
+        let mut come = self.come(turn, now_ms);
+        if looks_for_room {
+            come.extend(self.with_room(turn, room, now_ms));
+        }
+        let waited = come.iter().filter(|come| come.has_waited).count();
+        let (mut made, mut has_made_up) = (0, false);
+        for come in come {
             let left = room.tasks.saturating_sub(u64::from(made));
             let left = u32::try_from(left).unwrap_or(u32::MAX) / come.task_load;
             let bytes = come.tenant.len() + come.name.len() + RECORD_BYTES_MAX;
@@ -260,12 +297,12 @@ impl Ticks {
                 return;
             }
             let own = room.of_tenant(turn.state, &come.tenant) / u64::from(come.task_load);
+            if own == 0 && come.has_waited {
+                continue;
+            }
+            let own = u32::try_from(own).unwrap_or(u32::MAX);
             let due = match self.learn(come.record, read) {
-                Ok(()) if own == 0 => self.refuse(&come, now_ms),
-                Ok(()) => {
-                    let most = u32::try_from(own).map_or(left, |own| left.min(own));
-                    self.due(&come, again.get(&come.record), now_ms, most)
-                }
+                Ok(()) => self.due_with_room(&come, again.get(&come.record), now_ms, left.min(own)),
                 Err(error) => match self.put_aside(&come, again.get(&come.record), error, now_ms) {
                     Some(due) => due,
                     None => continue,
@@ -280,6 +317,10 @@ impl Ticks {
             });
             debug_assert!(ticked.is_ok(), "the schedule was just there");
             made += due.tasks * come.task_load;
+            has_made_up |= come.has_waited;
+        }
+        if looks_for_room && !(has_made_up && waited == TURN_SCHEDULES_MAX) {
+            self.room_again_ms = now_ms + RETRY_MS;
         }
         if self.aside.is_empty() {
             self.unreadable.recover("schedules can be read again");
@@ -295,31 +336,50 @@ impl Ticks {
         come.take(TURN_SCHEDULES_MAX).collect()
     }
 
+    /// The first of those whose tick has waited for room and whose tenant has some, each tenant's in their order.
+    fn with_room(&self, turn: &Turn<'_>, room: &Room, now_ms: u64) -> Vec<Come> {
+        let (state, aside) = (&*turn.state, &self.aside);
+        let tenants = state.tenants_with_waiting_ticks();
+        let come = tenants.flat_map(move |tenant| {
+            let own = room.of_tenant(state, tenant);
+            let waiting = state.waiting_ticks(tenant);
+            let waiting = waiting.take_while(move |(_, schedule)| schedule.next_ms <= now_ms);
+            let waiting = waiting.map(move |(name, it)| schedule_tick(tenant, name, it));
+            let waiting = waiting.filter(move |come| !aside.contains_key(&come.record));
+            waiting.take(usize::try_from(own).unwrap_or(usize::MAX))
+        });
+        come.take(TURN_SCHEDULES_MAX).collect()
+    }
+
+    /// Decides on a schedule whose record is known and whose tenant has room for `most` tasks. Without any, the tick
+    /// waits, unless it was missed and is left out.
+    fn due_with_room(&self, come: &Come, aside: Option<&Aside>, now_ms: u64, most: u32) -> Due {
+        let due = self.due(come, aside, now_ms, most.max(1));
+        if most == 0 && due.tasks > 0 {
+            wait_for_room(come)
+        } else {
+            due
+        }
+    }
+
     /// Decides on a schedule whose record is known.
     fn due(&self, come: &Come, aside: Option<&Aside>, now_ms: u64, most: u32) -> Due {
         let (rhythm, policy) = &self.rhythms[&come.record];
         // What came while the record could not be read was missed as well.
         let unread = aside.is_some_and(|aside| now_ms > aside.since_ms + LATE_MS);
         let late = Late {
-            policy: *policy,
-            until_ms: match unread {
-                true => now_ms.saturating_sub(LATE_MS),
-                false => self.missed_until_ms,
+            policy: match (come.has_waited, policy) {
+                // The tick that has waited was not missed: it stands for those that came meanwhile.
+                (true, Missed::Skip) => Missed::One,
+                (_, policy) => *policy,
+            },
+            until_ms: match (come.has_waited, unread) {
+                (true, _) => now_ms + 1,
+                (false, true) => now_ms.saturating_sub(LATE_MS),
+                (false, false) => self.missed_until_ms,
             },
         };
         due(rhythm, late, come.tick_ms, now_ms, most)
-    }
-
-    /// Passes over what has come of a schedule whose tenant has no room for its tasks: as a new task would be refused,
-    /// and not made up for.
-    fn refuse(&self, come: &Come, now_ms: u64) -> Due {
-        let reason = format_args!("schedule {}: queue.tenant_tasks_max is reached", come.name);
-        let message = "a tenant has no room for the tasks of its schedules";
-        condition::occur("queue_ticks_refused", &come.tenant, reason, message);
-        Due {
-            tasks: 0,
-            next_ms: tick_after(&self.rhythms[&come.record].0, now_ms),
-        }
     }
 
     /// Leaves a schedule alone that cannot be read now. One that cannot ever be read rests.

@@ -16,6 +16,7 @@ mod order;
 mod outbox;
 mod partition;
 mod roundtrip;
+mod schedules;
 mod shared;
 mod simulator;
 mod stopped;

@@ -23,6 +23,7 @@ struct Schedule {
     next_runs: Vec<Timestamp>,
     last_at: Option<Timestamp>,
     last_task: Option<String>,
+    waiting: bool,
 }
 
 pub(super) async fn run(command: Cron, api: &Api, output: Output) -> Result<(), Failure> {
@@ -128,6 +129,9 @@ fn described(schedule: Schedule) -> String {
         (
             "last",
             match (schedule.last_at, schedule.last_task) {
+                (Some(at), _) if schedule.waiting => {
+                    format!("{at}, waits: the tenant has no room for its task")
+                }
                 (Some(at), Some(task)) => format!("{at}, task {task}"),
                 (Some(at), None) => at.to_string(),
                 (None, _) => String::new(),

@@ -57,7 +57,8 @@ struct Prepared {
 
 impl Queues {
     /// Makes a schedule, or replaces the one of this name. Ticks that have come before are those of the
-    /// one before; what it has not made by then, it does not make any more.
+    /// one before; what it has not made by then, it does not make any more. Only a tick that waits for room goes on
+    /// waiting, and makes a task of the new one, unless that rests or moves to another partition.
     ///
     /// # Errors
     /// [`QueueError::Invalid`], [`QueueError::QueueNotFound`], [`QueueError::Limit`]. When a schedule
@@ -247,10 +248,16 @@ impl Queues {
             }
             // What has come by now has been made before, by the one that is replaced.
             let now_ms = turn.now.as_millis_unsigned();
+            let next_ms = match former {
+                Some(former) if former.waits_for_room() && !put.paused && wait_ms == 0 => {
+                    former.next_ms
+                }
+                _ => tick_after(&put.rhythm, now_ms + wait_ms),
+            };
             turn.run(&Command::PutSchedule(PutSchedule {
                 tenant: &put.tenant,
                 name: &put.name,
-                next_ms: tick_after(&put.rhythm, now_ms + wait_ms),
+                next_ms,
                 paused: put.paused,
                 task: put.item.command(&put.bytes),
             }))?;

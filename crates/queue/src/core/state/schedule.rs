@@ -14,8 +14,11 @@ pub const CALLBACKS: u32 = 0;
 /// When a schedule ticks next that never does again, in Unix milliseconds: the end of time.
 pub const NEVER_MS: u64 = u64::MAX;
 
-/// Ticks to come in their order, each with the tenant and name of its schedule.
+/// Ticks in their order, each with the tenant and name of its schedule.
 pub(super) type Ticks = BTreeSet<(u64, (Box<str>, Box<str>))>;
+
+/// Ticks that have come and wait for room, by tenant.
+pub(super) type WaitingTicks = BTreeMap<Box<str>, Ticks>;
 
 /// A schedule as the partition knows it. What its ticks are is known to whoever drives the partition.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +41,7 @@ pub struct Schedule {
     pub callback: bool,
     /// Whether it rests.
     pub paused: bool,
-    /// The tick to come, in Unix milliseconds.
+    /// The tick to come, in Unix milliseconds. Where it is the same as `last_ms`, it has come and waits for room.
     pub next_ms: u64,
     /// The tick before; zero: none.
     pub last_ms: u64,
@@ -46,6 +49,19 @@ pub struct Schedule {
     pub last: TaskRef,
     /// Bytes of what the record holds.
     pub bytes: u32,
+}
+
+impl Schedule {
+    /// Whether its tick has come, and found no room for its task: any other tick is after the one before. After the clock
+    /// was set back, it may be one that has come before and comes again.
+    pub fn waits_for_room(&self) -> bool {
+        self.next_ms == self.last_ms && self.last_ms > 0
+    }
+
+    /// Whether it has a tick to be dealt with.
+    fn is_awake(&self) -> bool {
+        !self.paused && self.next_ms != NEVER_MS
+    }
 }
 
 impl State {
@@ -116,7 +132,7 @@ impl State {
     }
 
     /// A tick has come; returns the tasks made. One that is not the next has been dealt with before,
-    /// and a queue that is gone or takes nothing in gets no task.
+    /// and a queue that is gone or takes nothing in gets no task. Where `next_ms` is the tick itself, it waits for room.
     ///
     /// # Errors
     /// [`Refusal::ScheduleUnknown`].
@@ -129,15 +145,16 @@ impl State {
         tasks: u32,
     ) -> Result<u32, Refusal> {
         let key = (tenant.into(), name.into());
-        let schedule = self.schedules.get_mut(&key);
+        let schedule = self.schedules.get(&key);
         let schedule = schedule.ok_or(Refusal::ScheduleUnknown)?;
         if schedule.paused || schedule.next_ms != tick_ms {
             return Ok(0);
         }
+        self.forget_tick(&key);
+        let schedule = self.schedules.get_mut(&key).expect("just found");
         schedule.next_ms = next_ms;
         schedule.last_ms = tick_ms;
         let schedule = schedule.clone();
-        self.ticks.remove(&(tick_ms, key.clone()));
         self.note_tick(&key);
         if self
             .queue(schedule.queue)
@@ -168,24 +185,38 @@ impl State {
         Ok(tasks)
     }
 
-    /// The tick of a schedule that is there and does not rest is among those to come.
+    /// The tick of a schedule that is there and does not rest is among those to come, or among those that wait.
     fn note_tick(&mut self, key: &(Box<str>, Box<str>)) {
         let schedule = self.schedules.get(key);
-        if let Some(schedule) = schedule.filter(|it| !it.paused && it.next_ms != NEVER_MS) {
-            self.ticks.insert((schedule.next_ms, key.clone()));
+        let Some(schedule) = schedule.filter(|it| it.is_awake()) else {
+            return;
+        };
+        let tick = (schedule.next_ms, key.clone());
+        if schedule.waits_for_room() {
+            let waiting = self.waiting_ticks.entry(key.0.clone());
+            waiting.or_default().insert(tick);
+        } else {
+            self.ticks.insert(tick);
         }
     }
 
     fn forget_tick(&mut self, key: &(Box<str>, Box<str>)) {
-        if let Some(schedule) = self.schedules.get(key) {
-            self.ticks.remove(&(schedule.next_ms, key.clone()));
+        let Some(schedule) = self.schedules.get(key) else {
+            return;
+        };
+        let tick = (schedule.next_ms, key.clone());
+        self.ticks.remove(&tick);
+        if let Some(waiting) = self.waiting_ticks.get_mut(&key.0) {
+            waiting.remove(&tick);
+            if waiting.is_empty() {
+                self.waiting_ticks.remove(&key.0);
+            }
         }
     }
 
     pub(super) fn index_ticks(&mut self) {
-        let awake = self.schedules.iter();
-        let awake = awake.filter(|(_, it)| !it.paused && it.next_ms != NEVER_MS);
-        self.ticks = awake.map(|(key, it)| (it.next_ms, key.clone())).collect();
+        let keys: Vec<_> = self.schedules.keys().cloned().collect();
+        keys.iter().for_each(|key| self.note_tick(key));
     }
 
     /// Every schedule that has a tick to come and does not rest, with its tenant and name, in the order
@@ -193,6 +224,17 @@ impl State {
     pub fn ticks(&self) -> impl Iterator<Item = (&str, &str, &Schedule)> {
         let to_come = self.ticks.iter();
         to_come.map(|(_, key)| (&*key.0, &*key.1, &self.schedules[key]))
+    }
+
+    /// Tenants with schedules whose tick has come and waits for room.
+    pub fn tenants_with_waiting_ticks(&self) -> impl Iterator<Item = &str> {
+        self.waiting_ticks.keys().map(|tenant| &**tenant)
+    }
+
+    /// A tenant's schedules whose tick has come and waits for room, with their names, in the order of these ticks.
+    pub fn waiting_ticks(&self, tenant: &str) -> impl Iterator<Item = (&str, &Schedule)> {
+        let waiting = self.waiting_ticks.get(tenant).into_iter().flatten();
+        waiting.map(|(_, key)| (&*key.1, &self.schedules[key]))
     }
 
     /// The schedule of this name.

@@ -92,6 +92,7 @@ fn no_tick_is_left_out_while_egret_runs() {
 
 const NOW_MS: u64 = 1_795_262_400_000;
 const QUEUE: u32 = 1;
+const OTHER_QUEUE: u32 = 2;
 
 /// A partition's state and records, turn by turn.
 struct Rig {
@@ -108,6 +109,7 @@ impl Rig {
     fn new() -> Self {
         let mut state = State::default();
         state.put_queue(QUEUE, "t", "q", &QueueSettings::default());
+        state.put_queue(OTHER_QUEUE, "other", "q", &QueueSettings::default());
         Self {
             state,
             ticks: Ticks::new(0),
@@ -123,27 +125,25 @@ impl Rig {
     }
 
     fn put(&mut self, name: &str, cron: &str, missed: Missed, next_ms: u64) {
-        let description = Description {
-            cron,
-            time_zone: "",
-            missed,
-            put_ms: 1,
-        };
-        self.put_described(name, &description.put(), next_ms);
+        self.put_of(("t", QUEUE), name, &described(cron, missed), next_ms);
     }
 
     fn put_described(&mut self, name: &str, schedule: &[u8], next_ms: u64) {
+        self.put_of(("t", QUEUE), name, schedule, next_ms);
+    }
+
+    fn put_of(&mut self, (tenant, queue): (&str, u32), name: &str, schedule: &[u8], next_ms: u64) {
         let mut carried = Content::default();
         carried.private.schedule = schedule;
         let mut content = Vec::new();
         content::put(&mut content, &carried);
         let put = PutSchedule {
-            tenant: "t",
+            tenant,
             name,
             next_ms,
             paused: false,
             task: Enqueue {
-                queue: QUEUE,
+                queue,
                 content: &content,
                 ..Enqueue::default()
             },
@@ -157,6 +157,23 @@ impl Rig {
 
     /// Does what has come at a time; returns the tasks made and the bytes written.
     fn turn(&mut self, now_ms: u64) -> (usize, usize) {
+        self.with_turn(now_ms, |ticks, turn, room, read| {
+            ticks.run(turn, room, read);
+        })
+    }
+
+    /// The clock is set to a time.
+    fn step(&mut self, now_ms: u64, by_ms: i64) {
+        self.with_turn(now_ms, |ticks, turn, _, read| {
+            ticks.step(turn, by_ms, read);
+        });
+    }
+
+    fn with_turn(
+        &mut self,
+        now_ms: u64,
+        run: impl FnOnce(&mut Ticks, &mut Turn<'_>, &Room, &ReadRecord),
+    ) -> (usize, usize) {
         let mut batch = Batch::new();
         let before = self.state.len();
         let mut turn = Turn {
@@ -172,9 +189,15 @@ impl Rig {
             Some(error) => Err(error.clone()),
             None => Ok(records[&seq.0].clone().into()),
         };
-        self.ticks.run(&mut turn, &self.room, &read);
+        run(&mut self.ticks, &mut turn, &self.room, &read);
         self.next += batch.len() as u64;
         (self.state.len() - before, batch.bytes())
+    }
+
+    /// Everything in memory is lost, and read again from a snapshot.
+    fn restart(&mut self) {
+        self.state = State::restore(self.state.image());
+        self.ticks = Ticks::new(0);
     }
 
     fn next_ms(&self, name: &str) -> u64 {
@@ -184,6 +207,16 @@ impl Rig {
     fn due_ms(&self) -> Option<u64> {
         self.ticks.next_due_ms(&self.state)
     }
+}
+
+fn described(cron: &str, missed: Missed) -> Vec<u8> {
+    let description = Description {
+        cron,
+        time_zone: "",
+        missed,
+        put_ms: 1,
+    };
+    description.put()
 }
 
 fn unreadable() -> LogError {
@@ -320,18 +353,109 @@ fn a_partition_with_much_to_do_leaves_no_tick_out() {
     assert_eq!(rig.turn(NOW_MS + 100_000).0, 80);
 }
 
-/// As a new task would be refused: other schedules go on, and nothing is made up for.
-#[test]
-fn a_tenant_without_room_gets_no_tasks_of_its_schedules() {
+/// A tenant with three tasks, which are all that it may have, and a schedule whose tick of the fourth second waits.
+fn with_waiting_tick(missed: Missed) -> Rig {
     let mut rig = Rig::new();
-    rig.room.share = TenantShare::new(("all", 10), ("one", 3));
+    rig.room.share = TenantShare::new(("all", 100), ("one", 3));
     rig.turn(NOW_MS);
-    rig.put("a", "* * * * * *", Missed::All, NOW_MS + 1_000);
-    let made: Vec<usize> = (1..=5)
+    rig.put("a", "* * * * * *", missed, NOW_MS + 1_000);
+    let made: Vec<usize> = (1..=4)
         .map(|second| rig.turn(NOW_MS + second * 1_000).0)
         .collect();
-    assert_eq!(made, [1, 1, 1, 0, 0]);
-    assert_eq!(rig.next_ms("a"), NOW_MS + 6_000);
+    assert_eq!(made, [1, 1, 1, 0]);
+    // Waiting costs a look a second, and no record.
+    let no_bytes = Batch::new().bytes();
+    assert_eq!(rig.due_ms(), Some(NOW_MS + 5_000));
+    assert_eq!(rig.turn(NOW_MS + 5_000), (0, no_bytes));
+    assert_eq!(rig.next_ms("a"), NOW_MS + 4_000);
+    rig
+}
+
+#[test]
+fn a_tick_without_room_at_its_tenant_waits_for_it_and_stands_for_those_that_come_meanwhile() {
+    for (missed, tasks) in POLICIES.into_iter().zip([1, 1, 3]) {
+        let mut rig = with_waiting_tick(missed);
+        for number in 1..=3 {
+            rig.state.delete(number).unwrap();
+        }
+        assert_eq!(rig.turn(NOW_MS + 6_000).0, tasks, "{missed:?}");
+        assert_eq!(rig.next_ms("a"), NOW_MS + 7_000);
+        assert_eq!(rig.due_ms(), Some(NOW_MS + 7_000));
+    }
+}
+
+#[test]
+fn a_tick_that_waits_for_room_waits_after_a_restart_too() {
+    for (missed, tasks) in POLICIES.into_iter().zip([1, 1, 3]) {
+        let mut rig = with_waiting_tick(missed);
+        rig.restart();
+        let now_ms = NOW_MS + 3_600_000;
+        assert_eq!(rig.turn(now_ms).0, 0);
+        for number in 1..=3 {
+            rig.state.delete(number).unwrap();
+        }
+        assert_eq!(rig.turn(now_ms + 1_000).0, tasks, "{missed:?}");
+        if missed != Missed::All {
+            assert_eq!(rig.next_ms("a"), now_ms + 2_000);
+        }
+    }
+}
+
+#[test]
+fn a_tick_that_waits_for_room_waits_after_the_clock_is_set_back_too() {
+    let mut rig = with_waiting_tick(Missed::Skip);
+    let now_ms = NOW_MS - 30 * DAY_MS as u64;
+    rig.step(now_ms, -30 * DAY_MS);
+    assert_eq!(rig.turn(now_ms).0, 0);
     rig.state.delete(1).unwrap();
-    assert_eq!(rig.turn(NOW_MS + 6_000).0, 1);
+    assert_eq!(rig.turn(now_ms + 1_000).0, 1);
+    assert_eq!(rig.next_ms("a"), now_ms + 2_000);
+}
+
+/// What was missed is made up for as its schedule says, whether or not there is room.
+#[test]
+fn a_tick_that_was_missed_and_is_left_out_does_not_wait_for_room() {
+    for (missed, waits) in POLICIES.into_iter().zip([false, true, true]) {
+        let mut rig = Rig::new();
+        rig.room.share = TenantShare::new(("all", 100), ("one", 1));
+        rig.put("b", "* * * * *", Missed::Skip, NOW_MS);
+        assert_eq!(rig.turn(NOW_MS).0, 1);
+        // Egret starts a minute after this one.
+        rig.restart();
+        rig.put("a", "0 * * * *", missed, NOW_MS);
+        assert_eq!(rig.turn(NOW_MS + 60_000).0, 0);
+        let expected = if waits { NOW_MS } else { NOW_MS + 3_600_000 };
+        assert_eq!(rig.next_ms("a"), expected, "{missed:?}");
+    }
+}
+
+#[test]
+fn ticks_that_wait_for_room_hold_up_no_other_tenant() {
+    let mut rig = Rig::new();
+    rig.room.share = TenantShare::new(("all", 1_000), ("one", 5));
+    rig.turn(NOW_MS);
+    for number in 0..600 {
+        let name = format!("s{number:03}");
+        rig.put(&name, "* * * * *", Missed::Skip, NOW_MS + 1_000);
+    }
+    let often = described("* * * * * *", Missed::Skip);
+    rig.put_of(("other", OTHER_QUEUE), "often", &often, NOW_MS + 1_000);
+    let mut made = 0;
+    while rig.due_ms().is_some_and(|due| due <= NOW_MS + 1_000) {
+        made += rig.turn(NOW_MS + 1_000).0;
+    }
+    assert_eq!(made, 5 + 1);
+    for second in 2..=3 {
+        assert_eq!(rig.turn(NOW_MS + second * 1_000).0, 1);
+    }
+    let own: Vec<u64> = (rig.state.schedules())
+        .filter(|(tenant, ..)| *tenant == "t")
+        .map(|(_, _, schedule)| schedule.last.number)
+        .filter(|number| *number > 0)
+        .collect();
+    assert_eq!(own.len(), 5);
+    for number in own {
+        rig.state.delete(number).unwrap();
+    }
+    assert_eq!(rig.turn(NOW_MS + 4_000).0, 5 + 1);
 }

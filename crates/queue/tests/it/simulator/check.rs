@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use egret_log::Seq;
 use egret_queue::core::lanes::PRIORITY_DEFAULT;
-use egret_queue::core::state::{State, TaskLoad};
+use egret_queue::core::state::{Schedule, State, TaskLoad};
 use egret_queue::model::{TaskOptions, TaskState};
 use egret_queue::testing::snapshot;
 
@@ -170,6 +170,11 @@ fn check_task(state: &State, model: &Model, task: &Task) {
     assert_eq!(pasts.collect::<Vec<_>>(), task.pasts);
 }
 
+/// The tick of a schedule, with its tenant and name.
+fn tick_of((tenant, name, it): (&str, &str, &Schedule)) -> (u64, String, String) {
+    (it.next_ms, tenant.to_owned(), name.to_owned())
+}
+
 fn check_schedules(state: &State, model: &Model) {
     assert_eq!(state.schedules().count(), model.schedules.len());
     for (tenant, name, schedule) in state.schedules() {
@@ -185,15 +190,25 @@ fn check_schedules(state: &State, model: &Model) {
         );
         assert_eq!(schedule.last, expected.last);
     }
-    let ticks = state
-        .ticks()
-        .map(|(tenant, name, it)| (it.next_ms, tenant, name));
-    let awake = model.schedules.iter().filter(|(_, it)| !it.paused);
-    let mut expected: Vec<_> = awake
-        .map(|((tenant, name), it)| (it.next_ms, &**tenant, &**name))
-        .collect();
-    expected.sort_unstable();
-    assert_eq!(ticks.collect::<Vec<_>>(), expected);
+    let ticks = state.ticks();
+    let waiting = state.tenants_with_waiting_ticks().flat_map(move |tenant| {
+        let waiting = state.waiting_ticks(tenant);
+        waiting.map(move |(name, it)| (tenant, name, it))
+    });
+    let expected = |waits: bool| {
+        let awake = model.schedules.iter().filter(|(_, it)| !it.paused);
+        // A tick that came and is still the next one waits for room.
+        let awake = awake.filter(|(_, it)| (it.last_ms > 0 && it.last_ms == it.next_ms) == waits);
+        let mut expected: Vec<_> = awake
+            .map(|((tenant, name), it)| (it.next_ms, tenant.clone(), name.clone()))
+            .collect();
+        expected.sort_unstable();
+        expected
+    };
+    assert_eq!(ticks.map(tick_of).collect::<Vec<_>>(), expected(false));
+    let mut waiting: Vec<_> = waiting.map(tick_of).collect();
+    waiting.sort_unstable();
+    assert_eq!(waiting, expected(true));
 }
 
 /// Messages, and that nothing is kept that nobody needs.

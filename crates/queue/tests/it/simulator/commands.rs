@@ -281,6 +281,14 @@ impl World {
                 paused: self.chance.percent(40),
                 next_ms,
             },
+            // There is no room for its task.
+            5 => Command::Tick {
+                tenant,
+                name,
+                tick_ms: due_ms,
+                next_ms: due_ms,
+                tasks: 0,
+            },
             _ => Command::Tick {
                 tenant,
                 name,

@@ -93,8 +93,10 @@ pub(super) struct Schedule<'a> {
     /// The run before, RFC 3339; null where there was none.
     #[schema(value_type = Option<String>, format = DateTime)]
     last_at: Option<Timestamp>,
-    /// The task of that run.
+    /// The task of that run; null while it waits.
     last_task: Option<String>,
+    /// Whether that run waits until the tenant, which is at its limit on tasks, has room for one.
+    waiting: bool,
 }
 
 /// What a schedule's tasks are like, as far as it was said.
@@ -173,6 +175,7 @@ impl<'a> From<&'a ScheduleView> for Schedule<'a> {
             next_runs: upcoming.into_iter().map(at).collect(),
             last_at: moment(view.last_ms),
             last_task: view.last_task.map(|id| id.to_string()),
+            waiting: view.waits_for_room,
         }
     }
 }

@@ -89,6 +89,7 @@ async fn a_run_makes_a_task() {
     let seen = rig.get("/v1/schedules/often").await;
     assert!(seen["last_task"].is_string(), "{seen}");
     assert!(seen["last_at"].is_string(), "{seen}");
+    assert_eq!(seen["waiting"], false);
     rig.close().await;
 }
 
