@@ -49,13 +49,14 @@ pub trait Coded: std::error::Error + Send + Sync + 'static {
     }
 }
 
-/// The message of an error with those of its sources, separated by `: `.
+/// The message of an error with those of its sources, separated by `: `. What a message says already, anywhere in it, is not
+/// said again.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
         let message = inner.to_string();
-        if !text.ends_with(&message) {
+        if !says(&text, &message) {
             text.push_str(": ");
             text.push_str(&message);
         }
@@ -63,3 +64,16 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+/// Whether a text has a message in it, not as a part of a word only.
+fn says(text: &str, message: &str) -> bool {
+    let is_in_word = |neighbour: Option<char>| neighbour.is_some_and(char::is_alphanumeric);
+    message.is_empty()
+        || text.match_indices(message).any(|(at, _)| {
+            let (before, after) = (&text[..at], &text[at + message.len()..]);
+            !is_in_word(before.chars().next_back()) && !is_in_word(after.chars().next())
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -113,7 +113,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut texts: Vec<String> = Vec::new();
     for text in all.map(ToString::to_string) {
         // Some errors repeat their cause.
-        if texts.last().is_none_or(|last| !last.ends_with(&text)) {
+        if !texts.iter().any(|known| known.contains(&text)) {
             texts.push(text);
         }
     }

@@ -280,8 +280,8 @@ impl From<PostgresError> for DocumentsError {
     fn from(error: PostgresError) -> Self {
         match error {
             PostgresError::SessionsTaken(taken) => Self::Overloaded(taken),
-            PostgresError::Server { source, .. } if installation::is_removed(&source) => {
-                Self::removed(&source)
+            PostgresError::Server { error, .. } if installation::is_removed(&error) => {
+                Self::removed(&error)
             }
             error => Self::Server {
                 code: None,

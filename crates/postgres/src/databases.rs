@@ -278,11 +278,10 @@ async fn names_by(client: &Client, sql: &str) -> Result<Vec<String>, PostgresErr
 
 /// Whether a connection failed because the database is not there.
 pub fn is_gone(error: &PostgresError) -> bool {
-    let (PostgresError::Server { source, .. } | PostgresError::NoHost { source, .. }) = error
-    else {
+    let (PostgresError::Server { error, .. } | PostgresError::NoHost { error, .. }) = error else {
         return false;
     };
-    source.code() == Some(&SqlState::UNDEFINED_DATABASE)
+    error.code() == Some(&SqlState::UNDEFINED_DATABASE)
 }
 
 #[cfg(test)]

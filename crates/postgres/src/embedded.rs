@@ -393,8 +393,8 @@ impl Shared {
         match set.await {
             Ok(()) => {}
             // The server has gone away: it is set when it is started again.
-            Err(PostgresError::Server { source, .. }) if is_transient(&source) => {
-                tracing::info!(error = %source, "the search_path of role egret is set at the next start");
+            Err(PostgresError::Server { error, .. }) if is_transient(&error) => {
+                tracing::info!(%error, "the search_path of role egret is set at the next start");
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot set the search_path of role egret: name schemas when you make tables as egret");

@@ -155,12 +155,12 @@ pub enum PostgresError {
         found: String,
     },
     /// A server answered with an error or the connection failed.
-    #[error("{doing}: {}", describe(source))]
+    #[error("{doing}: {}", describe(error))]
     Server {
         /// What was attempted.
         doing: &'static str,
-        /// The driver's error.
-        source: tokio_postgres::Error,
+        /// The driver's error. The message has it with its causes, so that it is no source.
+        error: tokio_postgres::Error,
     },
     /// None of several hosts opened a session.
     #[error("connect: no host opens a session: {reasons}")]
@@ -168,15 +168,15 @@ pub enum PostgresError {
         /// Each host with its error.
         reasons: String,
         /// The driver's error that says most.
-        source: tokio_postgres::Error,
+        error: tokio_postgres::Error,
     },
     /// The server opens no session in a database that is there.
-    #[error("no session is opened in database `{database}`: {}", describe(source))]
+    #[error("no session is opened in database `{database}`: {}", describe(error))]
     NoSession {
         /// The database.
         database: String,
         /// The driver's error.
-        source: tokio_postgres::Error,
+        error: tokio_postgres::Error,
     },
     /// A session was not open in time.
     #[error(
@@ -274,15 +274,15 @@ impl PostgresError {
             SqlState::UNDEFINED_FILE,
         ];
         match self {
-            Self::Server { source, .. } | Self::NoHost { source, .. }
-                if source.code().is_some_and(|code| refusals.contains(code)) =>
+            Self::Server { error, .. } | Self::NoHost { error, .. }
+                if error.code().is_some_and(|code| refusals.contains(code)) =>
             {
                 Self::NoSession {
                     database: database.to_owned(),
-                    source,
+                    error,
                 }
             }
-            error => error,
+            other => other,
         }
     }
 }
@@ -307,8 +307,8 @@ impl Coded for PostgresError {
             PostgresError::StillInUse { .. } => "postgres_still_in_use",
             PostgresError::NotRunning { .. } => "postgres_not_running",
             PostgresError::Version { .. } => "postgres_version",
-            PostgresError::Server { source, .. } | PostgresError::NoHost { source, .. }
-                if is_unknown_database(source) =>
+            PostgresError::Server { error, .. } | PostgresError::NoHost { error, .. }
+                if is_unknown_database(error) =>
             {
                 "postgres_database_not_found"
             }
@@ -345,13 +345,13 @@ impl Coded for PostgresError {
             PostgresError::Answer { .. } => Kind::Conflict,
             PostgresError::SessionsTaken(taken) => taken.kind(),
             PostgresError::StartTimeout { .. } => Kind::TimedOut,
-            PostgresError::Server { source, .. } | PostgresError::NoHost { source, .. }
-                if crate::retry::is_transient(source) =>
+            PostgresError::Server { error, .. } | PostgresError::NoHost { error, .. }
+                if crate::retry::is_transient(error) =>
             {
                 Kind::Unavailable
             }
-            PostgresError::Server { source, .. } | PostgresError::NoHost { source, .. }
-                if is_unknown_database(source) =>
+            PostgresError::Server { error, .. } | PostgresError::NoHost { error, .. }
+                if is_unknown_database(error) =>
             {
                 Kind::NotFound
             }
@@ -396,5 +396,5 @@ pub(crate) fn io(
 
 /// Wraps a driver error with what was attempted.
 pub fn server(doing: &'static str) -> impl FnOnce(tokio_postgres::Error) -> PostgresError {
-    move |source| PostgresError::Server { doing, source }
+    move |error| PostgresError::Server { doing, error }
 }

@@ -47,7 +47,7 @@ where
     let decisive = decisive(&failures, &tls).await;
     Err(PostgresError::NoHost {
         reasons,
-        source: failures.swap_remove(decisive).error,
+        error: failures.swap_remove(decisive).error,
     })
 }
 

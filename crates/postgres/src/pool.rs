@@ -78,9 +78,9 @@ impl Pool {
     /// for ten seconds; both are retryable over a restart (see [`crate::retry`]).
     pub async fn get(&self) -> Result<Connection, PostgresError> {
         self.inner.get().await.map_err(|error| match error {
-            deadpool_postgres::PoolError::Backend(source) => PostgresError::Server {
+            deadpool_postgres::PoolError::Backend(error) => PostgresError::Server {
                 doing: "connect",
-                source,
+                error,
             },
             other => PostgresError::Pool {
                 reason: other.to_string(),

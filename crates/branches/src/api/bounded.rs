@@ -89,8 +89,8 @@ impl Inner {
         );
         connection.options(options);
         match bounded::connect(&connection, limit).await {
-            Err(PostgresError::Server { source, .. })
-                if source.code() == Some(&SqlState::UNDEFINED_DATABASE) =>
+            Err(PostgresError::Server { error, .. })
+                if error.code() == Some(&SqlState::UNDEFINED_DATABASE) =>
             {
                 connection.dbname("template1");
                 Ok((bounded::connect(&connection, limit).await?, connection))
@@ -102,8 +102,8 @@ impl Inner {
 
 /// Whether the server itself ended a statement after its time.
 fn is_canceled(error: &BranchesError) -> bool {
-    let BranchesError::Postgres(PostgresError::Server { source, .. }) = error else {
+    let BranchesError::Postgres(PostgresError::Server { error, .. }) = error else {
         return false;
     };
-    source.code() == Some(&SqlState::QUERY_CANCELED)
+    error.code() == Some(&SqlState::QUERY_CANCELED)
 }

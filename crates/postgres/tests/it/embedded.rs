@@ -72,9 +72,9 @@ async fn ask_again(server: &EmbeddedServer, sql: &str) -> String {
         ..Policy::default()
     };
     over_restart(policy, async || {
-        let doing = |source| PostgresError::Server {
+        let doing = |error| PostgresError::Server {
             doing: "ask",
-            source,
+            error,
         };
         let client = pool::connect_with_defaults(server.connection("postgres", "test").options(""))
             .await

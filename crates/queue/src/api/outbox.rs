@@ -302,8 +302,8 @@ impl Outbox {
 
 /// A role that does not exist is the caller's mistake.
 fn unknown_role(error: PostgresError) -> QueueError {
-    if let PostgresError::Server { source, .. } = &error
-        && let Some(answer) = source.as_db_error()
+    if let PostgresError::Server { error: refusal, .. } = &error
+        && let Some(answer) = refusal.as_db_error()
         && *answer.code() == SqlState::UNDEFINED_OBJECT
     {
         return QueueError::Invalid {

@@ -138,7 +138,7 @@ fn is_removed(error: &QueueError) -> bool {
     let QueueError::Postgres(error) = error else {
         return false;
     };
-    matches!(&**error, PostgresError::Server { source, .. } if installation::is_removed(source))
+    matches!(&**error, PostgresError::Server { error, .. } if installation::is_removed(error))
 }
 
 struct Reading {
@@ -161,12 +161,7 @@ impl Reading {
                 // Where the outbox was removed, the next session finds none.
                 Err(error) => {
                     let passes = error.retryable() || is_removed(&error);
-                    let reason = match &error {
-                        // Its message has its causes.
-                        QueueError::Postgres(error) => error.to_string(),
-                        error => egret_base::error::chain(error),
-                    };
-                    (reason, passes)
+                    (egret_base::error::chain(&error), passes)
                 }
             };
             self.outbox.inner.metrics.interrupted();
