@@ -38,13 +38,6 @@ impl fmt::Debug for ClientIdentity {
     }
 }
 
-impl ClientIdentity {
-    /// Both as one text.
-    pub fn pem(&self) -> Vec<u8> {
-        [self.certificate.as_slice(), b"\n", self.key.as_slice()].concat()
-    }
-}
-
 /// A token, and whom it may be shown to.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {

@@ -30,6 +30,7 @@ mod series_monitor;
 mod series_senders;
 mod serve;
 mod server;
+mod server_certificate;
 mod views;
 mod views_crash;
 mod views_follow;
