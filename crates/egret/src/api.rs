@@ -420,9 +420,12 @@ impl Api {
             .get(header::RETRY_AFTER)
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
-        let problem: Problem = match response.json().await {
-            Ok(problem) => problem,
-            Err(_) => return self.stranger(),
+        let body = match self.whole(response).await {
+            Ok(body) => body,
+            Err(failure) => return failure,
+        };
+        let Ok(problem) = serde_json::from_slice::<Problem>(&body) else {
+            return self.stranger();
         };
         let listed = problem.listed();
         let lacks_scope = problem.lacks_scope();

@@ -1,6 +1,7 @@
 //! The binary's integration tests: the demo against a real PostgreSQL, the command line as a user
 //! meets it, and the commands that the documentation shows.
 
+mod addresses;
 mod attack;
 mod bench;
 mod bench_branches;
@@ -30,7 +31,6 @@ mod series_monitor;
 mod series_senders;
 mod serve;
 mod server;
-mod server_certificate;
 mod views;
 mod views_crash;
 mod views_follow;

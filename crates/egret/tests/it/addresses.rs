@@ -1,8 +1,9 @@
-//! Which certificates of a server the command line trusts, and what it says of an address with the wrong scheme.
+//! Which certificates of a server the command line trusts, and what it says of an address where something else answers.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::thread::JoinHandle;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustix::process::Signal;
@@ -57,26 +58,46 @@ fn a_self_signed_certificate_is_trusted_where_ca_file_holds_it() {
     server.stop(Signal::TERM);
 }
 
+/// Answers the first connection with this, and closes it; returns the port.
+fn answer_once(answer: &'static str) -> (u16, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serving = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let _ = connection.read(&mut [0; 16 << 10]);
+        let _ = connection.write_all(answer.as_bytes());
+    });
+    (port, serving)
+}
+
 #[test]
 fn an_address_that_speaks_no_tls_is_told_from_a_server_that_does_not_run() {
     let place = Place::new("no-tls");
     for answer in ["HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n", ""] {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let serving = std::thread::spawn(move || {
-            let (mut connection, _) = listener.accept().unwrap();
-            let _ = connection.read(&mut [0; 16 << 10]);
-            let _ = connection.write_all(answer.as_bytes());
-        });
-        let ran = place.run(&[
-            "token",
-            "list",
-            "--url",
-            &format!("https://127.0.0.1:{port}"),
-        ]);
+        let (port, serving) = answer_once(answer);
+        let url = format!("https://127.0.0.1:{port}");
+        let ran = place.run(&["token", "list", "--url", &url]);
         let message = text(&ran.stderr);
         assert_eq!(ran.status.code(), Some(3), "{message}");
         assert!(message.contains("http:// may be meant"), "{message}");
+        serving.join().unwrap();
+    }
+}
+
+/// A server that is killed while it refuses something is no other program.
+#[test]
+fn a_refusal_that_is_cut_off_is_told_from_another_program() {
+    let place = Place::new("cut-off");
+    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 20\r\n\r\n";
+    for (answer, expected) in [
+        (format!("{head}{{\"code\":"), "was cut off"),
+        (format!("{head}<html>no Egret</html"), "is not Egret"),
+    ] {
+        let (port, serving) = answer_once(answer.leak());
+        let url = format!("http://127.0.0.1:{port}");
+        let ran = place.run(&["token", "list", "--url", &url]);
+        let message = text(&ran.stderr);
+        assert!(message.contains(expected), "{message}");
         serving.join().unwrap();
     }
 }
