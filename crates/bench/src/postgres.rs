@@ -3,10 +3,9 @@
 mod session;
 mod wire;
 
-use std::sync::Arc;
-
-use anyhow::{Result, anyhow};
-use rustls_platform_verifier::BuilderVerifierExt;
+use anyhow::{Context, Result, anyhow};
+use egret_tls::{CertificateVerifier, TrustedCertificates};
+use rustls::ALL_VERSIONS;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -122,10 +121,8 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// Certificates are verified against those this machine trusts.
 fn tls() -> Result<MakeRustlsConnect> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_platform_verifier())
-        .map_err(|error| anyhow!("TLS is not usable: {error}"))?;
-    Ok(MakeRustlsConnect::new(config.with_no_client_auth()))
+    let verifier = CertificateVerifier::new(TrustedCertificates::of_machine());
+    let builder = verifier.context("TLS is not usable")?.begin(ALL_VERSIONS);
+    let config = builder.context("TLS is not usable")?.with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
 }

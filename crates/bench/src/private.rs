@@ -71,8 +71,7 @@ impl Private {
         let door = Door {
             url: format!("http://127.0.0.1:{server_port}"),
             token: None,
-            certificate: None,
-            identity: None,
+            tls: None,
             data_dir: Some(data_dir),
         };
         Ok(Self {

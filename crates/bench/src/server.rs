@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use reqwest::{Certificate, Client, Identity, Method, RequestBuilder};
+use reqwest::{Client, Method, RequestBuilder};
+use rustls::ClientConfig;
 use serde_json::Value;
 
 use crate::refusal;
@@ -20,10 +21,8 @@ pub struct Door {
     pub url: String,
     /// The token.
     pub token: Option<String>,
-    /// A certificate (PEM) to trust besides those the system trusts.
-    pub certificate: Option<Vec<u8>>,
-    /// The certificate and key (PEM) to show where the server asks for them.
-    pub identity: Option<Vec<u8>>,
+    /// TLS with it; `None`: as reqwest has it.
+    pub tls: Option<ClientConfig>,
     /// Its data directory, where it is known to be on this machine.
     pub data_dir: Option<PathBuf>,
 }
@@ -41,7 +40,7 @@ impl Server {
     /// A client for the Egret behind `door`, which need not answer yet.
     ///
     /// # Errors
-    /// When the certificate cannot be read.
+    /// When the client cannot be set up.
     pub fn new(door: Door) -> Result<Self> {
         // Fails only when a provider is installed already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -51,14 +50,8 @@ impl Server {
         if door.data_dir.is_some() {
             builder = builder.no_proxy();
         }
-        if let Some(pem) = &door.certificate {
-            let certificates =
-                Certificate::from_pem_bundle(pem).context("the server's certificate")?;
-            builder = builder.tls_certs_merge(certificates);
-        }
-        if let Some(pem) = &door.identity {
-            let identity = Identity::from_pem(pem).context("the client's certificate and key")?;
-            builder = builder.identity(identity);
+        if let Some(tls) = &door.tls {
+            builder = builder.tls_backend_preconfigured(tls.clone());
         }
         // The lock file holds the pid of whoever runs on that directory.
         let pid = door.data_dir.as_ref().and_then(|data_dir| {

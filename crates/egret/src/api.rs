@@ -5,6 +5,8 @@ mod listener;
 mod own_certificate;
 mod problem;
 mod refused_certificate;
+mod tls;
+mod wrong_scheme;
 
 use std::fs::File;
 use std::path::Path;
@@ -97,28 +99,15 @@ impl Api {
     /// # Errors
     /// When the certificate cannot be read.
     pub fn new(address: Address, credentials: Credentials) -> anyhow::Result<Self> {
-        // Fails only when a provider is installed already, which serves as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("egret/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT);
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tls_backend_preconfigured(address.tls()?);
         if address.is_loopback() {
             builder = builder.no_proxy();
         }
         if let Some(owner) = credentials.owner {
             builder = builder.connector_layer(ListenerGuard::new(&address.url, owner));
-        }
-        if let Some(pem) = &address.authorities {
-            let authorities = reqwest::Certificate::from_pem_bundle(pem).context("--ca-file")?;
-            builder = builder.tls_certs_merge(authorities);
-        }
-        let identity = address.identity.as_ref();
-        if let Some(pem) = &address.certificate {
-            let tls = own_certificate::trusting(pem, identity)?;
-            builder = builder.tls_backend_preconfigured(tls);
-        } else if let Some(identity) = identity {
-            let identity = reqwest::Identity::from_pem(&identity.pem());
-            builder = builder.identity(identity.context("--client-cert and --client-key")?);
         }
         Ok(Self {
             http: builder
@@ -394,9 +383,14 @@ impl Api {
             return not_sent(&self.base, error);
         }
         let reason = chain().last().map_or_else(String::new, ToString::to_string);
-        let refused = refused_certificate::describe(error);
+        let refused = refused_certificate::describe(error)
+            .map(|message| ("server_certificate_refused", message))
+            .or_else(|| {
+                let message = wrong_scheme::describe(error, &self.base)?;
+                Some(("server_scheme_wrong", message))
+            });
         let (code, message) = match refused {
-            Some(message) => ("server_certificate_refused", message),
+            Some(refused) => refused,
             None if error.is_connect() => (
                 "server_unreachable",
                 "server not running: start it with `egret serve`",
@@ -426,9 +420,12 @@ impl Api {
             .get(header::RETRY_AFTER)
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
-        let problem: Problem = match response.json().await {
-            Ok(problem) => problem,
-            Err(_) => return self.stranger(),
+        let body = match self.whole(response).await {
+            Ok(body) => body,
+            Err(failure) => return failure,
+        };
+        let Ok(problem) = serde_json::from_slice::<Problem>(&body) else {
+            return self.stranger();
         };
         let listed = problem.listed();
         let lacks_scope = problem.lacks_scope();

@@ -94,7 +94,7 @@ pub struct Global {
     /// A file that holds the token; also EGRET_TOKEN [default: admin.token in the data directory]
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Certificates (PEM) of authorities to trust beside those of this machine
+    /// Certificates (PEM) to trust beside those of this machine: of authorities, or the server's own
     #[arg(long, global = true, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// This client's certificate (PEM), for a server that asks for one; also EGRET_CLIENT_CERT

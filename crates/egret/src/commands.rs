@@ -165,15 +165,23 @@ fn api(global: &Global, configuration: &Configuration) -> Result<Api, Failure> {
         None => configuration.address()?,
     };
     address.identity = identity(global)?;
-    if let Some(path) = &global.ca_file {
-        let pem = std::fs::read(path)
-            .map_err(|error| Failure::usage(format!("--ca-file {}: {error}", path.display())))?;
-        address.authorities = Some(pem);
+    address.authorities = authorities(global)?;
+    if address.authorities.is_some() {
         // The authority vouches for the server, whatever file the configuration names.
         address.certificate = None;
     }
     let credentials = token(global, configuration, &address)?;
     Ok(Api::new(address, credentials)?)
+}
+
+/// The certificates that `--ca-file` holds.
+fn authorities(global: &Global) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(path) = &global.ca_file else {
+        return Ok(None);
+    };
+    let read = std::fs::read(path);
+    read.map(Some)
+        .map_err(|error| Failure::usage(format!("--ca-file {}: {error}", path.display())))
 }
 
 /// The client's certificate and key that the flags or the environment name.

@@ -1,11 +1,14 @@
 //! The client: requests, answers, and what goes wrong, never with the URL in it.
 
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egret_tls::{CertificateVerifier, TrustedCertificates};
 use reqwest::header::LOCATION;
 use reqwest::{Method, Response, Url, redirect};
+use rustls::{ALL_VERSIONS, ClientConfig};
 
 use crate::destinations::{Destinations, Permission, parse};
 use crate::resolve::{GuardedResolver, NoneAllowed, OpenResolver};
@@ -104,9 +107,14 @@ impl OutgoingClient {
     pub fn new(destinations: Destinations, options: &ClientOptions) -> Result<Self, OutgoingError> {
         // Another part of the program may have installed the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let guarded =
-            builder(options)?.dns_resolver(Arc::new(GuardedResolver(destinations.clone())));
-        let open = builder(options)?.dns_resolver(Arc::new(OpenResolver(destinations.clone())));
+        let tls = if options.accepts_any_certificate {
+            None
+        } else {
+            Some(tls(options.certificates.as_deref())?)
+        };
+        let builder = || builder(options, tls.clone());
+        let guarded = builder().dns_resolver(Arc::new(GuardedResolver(destinations.clone())));
+        let open = builder().dns_resolver(Arc::new(OpenResolver(destinations.clone())));
         Ok(Self {
             destinations,
             guarded: guarded.build().map_err(OutgoingError::of)?,
@@ -228,7 +236,26 @@ fn is_same_origin(one: &Url, other: &Url) -> bool {
         && one.port_or_known_default() == other.port_or_known_default()
 }
 
-fn builder(options: &ClientOptions) -> Result<reqwest::ClientBuilder, OutgoingError> {
+/// TLS with servers whose certificates the machine trusts, or `certificates` (PEM).
+fn tls(certificates: Option<&[u8]>) -> Result<ClientConfig, OutgoingError> {
+    let failed = |error: &dyn Error| OutgoingError::Failed {
+        reason: egret_base::error::chain(error),
+    };
+    let mut trusted = TrustedCertificates::of_machine();
+    if let Some(pem) = certificates {
+        trusted.add_pem(pem).map_err(|error| failed(&error))?;
+    }
+    let verifier = CertificateVerifier::new(trusted).map_err(|error| failed(&error))?;
+    let builder = verifier.begin(ALL_VERSIONS);
+    let mut config = builder
+        .map_err(|error| failed(&error))?
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// What both clients have in common; without `tls` they accept any certificate.
+fn builder(options: &ClientOptions, tls: Option<ClientConfig>) -> reqwest::ClientBuilder {
     let mut builder = reqwest::Client::builder()
         .no_proxy()
         .user_agent(concat!("Egret/", env!("CARGO_PKG_VERSION")))
@@ -238,14 +265,10 @@ fn builder(options: &ClientOptions) -> Result<reqwest::ClientBuilder, OutgoingEr
     if let Some(timeout) = options.timeout {
         builder = builder.timeout(timeout);
     }
-    if options.accepts_any_certificate {
-        builder = builder.tls_danger_accept_invalid_certs(true);
+    match tls {
+        Some(tls) => builder.tls_backend_preconfigured(tls),
+        None => builder.tls_danger_accept_invalid_certs(true),
     }
-    if let Some(pem) = &options.certificates {
-        let certificates = reqwest::Certificate::from_pem_bundle(pem);
-        builder = builder.tls_certs_merge(certificates.map_err(OutgoingError::of)?);
-    }
-    Ok(builder)
 }
 
 /// A request that is not sent yet.

@@ -4,10 +4,9 @@ mod parameters;
 mod passfile;
 mod tls;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_postgres::Client;
 use tokio_postgres::config::TargetSessionAttrs;
 
@@ -121,16 +120,7 @@ pub(crate) fn tls(
         return Ok(known);
     }
     static CONFIG: OnceLock<Result<rustls::ClientConfig, String>> = OnceLock::new();
-    let made = CONFIG.get_or_init(|| {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_platform_verifier());
-        match builder {
-            Ok(builder) => Ok(builder.with_no_client_auth()),
-            Err(error) => Err(error.to_string()),
-        }
-    });
+    let made = CONFIG.get_or_init(|| TlsSettings::default().config());
     made.clone().map_err(|reason| PostgresError::Pool {
         reason: format!("TLS is not usable: {reason}"),
     })

@@ -57,7 +57,7 @@ fn describe_certificate(reason: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "is not for servers (extended key usage)"
         }
-        CertificateError::Other(cause) if cause.to_string() == "CaUsedAsEndEntity" => {
+        authority if egret_tls::is_of_authority(authority) => {
             "is an authority's (CA:TRUE) and not in sslrootcert: name this very certificate there, or give the server one of its own"
         }
         CertificateError::Other(_) => {
@@ -133,4 +133,34 @@ pub(crate) fn is_refused_certificate(error: &std::io::Error) -> bool {
                 )
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::OtherError;
+    use rustls::pki_types::ServerName;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_certificate_is_described_with_what_to_do() {
+        let refused = |reason| describe(&Error::InvalidCertificate(reason));
+        let names = CertificateError::NotValidForNameContext {
+            expected: ServerName::try_from("other.example.net").unwrap(),
+            presented: vec!["DnsName(\"db.example.net\")".to_owned()],
+        };
+        assert_eq!(
+            refused(names),
+            "the server's certificate is for db.example.net and not for other.example.net"
+        );
+        let cause = std::io::Error::other("CaUsedAsEndEntity");
+        let authority = refused(CertificateError::Other(OtherError(Arc::new(cause))));
+        assert!(authority.contains("not in sslrootcert"), "{authority}");
+        assert_eq!(
+            refused(CertificateError::Expired),
+            "the server's certificate has expired"
+        );
+    }
 }

@@ -11,11 +11,15 @@ use crate::Finding;
 pub const LAYERS: &[(&str, &[&str])] = &[
     ("egret-base", &[]),
     ("egret-linux", &[]),
+    ("egret-tls", &[]),
     ("egret-log", &["egret-base"]),
-    ("egret-outgoing", &["egret-base"]),
+    ("egret-outgoing", &["egret-base", "egret-tls"]),
     ("egret-proto", &[]),
     ("egret-state", &["egret-base"]),
-    ("egret-postgres", &["egret-base", "egret-linux"]),
+    (
+        "egret-postgres",
+        &["egret-base", "egret-linux", "egret-tls"],
+    ),
     (
         "egret-branches",
         &["egret-base", "egret-linux", "egret-state", "egret-postgres"],
@@ -62,7 +66,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     // Only its tests start a server themselves.
     (
         "egret-bench",
-        &["egret-postgres", "egret-proto", "egret-tidy"],
+        &["egret-postgres", "egret-proto", "egret-tidy", "egret-tls"],
     ),
     (
         "egret",
@@ -80,6 +84,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-branches",
             "egret-server",
             "egret-bench",
+            "egret-tls",
             // Only its tests speak gRPC themselves.
             "egret-proto",
             "egret-tidy",

@@ -66,6 +66,7 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: Receiver<bool>) {
     let handing_over = tokio::spawn(hand_over::serve(keeper.clone(), stopping.clone()));
     let mut failures = 0_u32;
     while !*stopping.borrow() {
+        keeper.tidy_locked();
         let wait = match keeping.go_on().await {
             Ok(Next::In(wait)) => {
                 failures = 0;

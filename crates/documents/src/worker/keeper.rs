@@ -101,10 +101,21 @@ impl Keeper {
         let mut failing: Option<Instant> = None;
         while !*stopping.borrow() {
             let mut patience = AGAIN;
-            match self
-                .once(&mut standby, &mut unknown, stopping.clone())
-                .await
-            {
+            // Nothing is written before this is through; another's transaction may hold it up for any time.
+            let owned = tokio::select! {
+                _ = stopping.changed() => break,
+                owned = self.become_owner(&mut standby, &mut unknown) => owned,
+            };
+            let ended = match owned {
+                Ok(Some((ownership, sessions))) => {
+                    let sessions = sessions.as_slice();
+                    self.serve((&ownership, sessions), &mut unknown, stopping.clone())
+                        .await
+                }
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            match ended {
                 Ok(()) => {
                     failing = None;
                     if standby.session.is_some() {
@@ -112,7 +123,11 @@ impl Keeper {
                     }
                 }
                 Err(error) => {
-                    if install::is_gone(&self.databases, &self.database).await {
+                    let is_gone = tokio::select! {
+                        _ = stopping.changed() => break,
+                        is_gone = install::is_gone(&self.databases, &self.database) => is_gone,
+                    };
+                    if is_gone {
                         self.unwritable.end();
                         self.writer.close(&error);
                         self.standing.send_replace(Standing::Gone);
@@ -139,13 +154,12 @@ impl Keeper {
         self.writer.close(&DocumentsError::Stopping);
     }
 
-    /// Becomes the owner, if nobody else is, and writes until it is that no more.
-    async fn once(
+    /// Becomes the owner, if nobody else is, with as many sessions to write by as are configured.
+    async fn become_owner(
         &self,
         standby: &mut Standby,
         unknown: &mut Vec<Unknown>,
-        stopping: watch::Receiver<bool>,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<Option<(Ownership, Vec<Session>)>, DocumentsError> {
         self.tenants().clear();
         let session = match standby.session.take() {
             Some(session) if !session.is_closed() => session,
@@ -165,7 +179,7 @@ impl Keeper {
                 self.unwritable
                     .recover("documents are written by another egret");
                 self.standing.send_replace(Standing::Elsewhere(holder));
-                return Ok(());
+                return Ok(None);
             }
         };
         // Another Egret may have declared others until now, and the database may have been restored.
@@ -184,7 +198,11 @@ impl Keeper {
         self.writer.forget_names();
         self.unwritable.recover("documents can be written again");
         self.standing.send_replace(Standing::Owner);
-        self.serve(&ownership, unknown, stopping).await
+        let mut sessions = Vec::new();
+        for _ in 0..self.config.writers.max(1) {
+            sessions.push(Session::new(self.client().await?).await?);
+        }
+        Ok(Some((ownership, sessions)))
     }
 
     /// Finds out what became of writes of which that is not known, now that somebody has this epoch.
@@ -234,17 +252,13 @@ impl Keeper {
         Ok(self.databases.client(&self.database).await?)
     }
 
-    /// Writes by as many sessions as are configured, until one of them fails, the lock is lost, or everything stops.
+    /// Writes by these sessions, until one of them fails, the lock is lost, or everything stops.
     async fn serve(
         &self,
-        ownership: &Ownership,
+        (ownership, sessions): (&Ownership, &[Session]),
         unknown: &mut Vec<Unknown>,
         mut stopping: watch::Receiver<bool>,
     ) -> Result<(), DocumentsError> {
-        let mut sessions = Vec::new();
-        for _ in 0..self.config.writers.max(1) {
-            sessions.push(Session::new(self.client().await?).await?);
-        }
         let (epoch, ending) = (ownership.epoch, watch::Sender::new(false));
         let works = sessions.iter().map(|session| {
             let ending = &ending;
@@ -254,20 +268,30 @@ impl Keeper {
                 ended
             }
         });
-        let watching = async {
-            let patience = self.config.owner_timeout.duration();
-            let mut ended = ending.subscribe();
-            while !*ended.borrow() {
-                tokio::select! {
-                    _ = ended.changed() => {}
-                    _ = stopping.changed() => { ending.send_replace(true); }
-                    () = tokio::time::sleep(LOOK) => {
-                        if !ownership.is_held(patience).await {
-                            ending.send_replace(true);
-                        }
-                    }
+        let patience = self.config.owner_timeout.duration();
+        let lost = async {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                if !ownership.is_held(patience).await {
+                    return;
                 }
             }
+        };
+        let mut ended = ending.subscribe();
+        let session_ended = async {
+            while !*ended.borrow() {
+                if ended.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let watching = async {
+            tokio::select! {
+                () = session_ended => {}
+                _ = stopping.changed() => {}
+                () = lost => {}
+            }
+            ending.send_replace(true);
         };
         let (ended, ()) = join(join_all(works), watching).await;
         let mut failed = Ok(());

@@ -95,52 +95,58 @@ impl Reader {
     pub async fn answer(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut session = None;
         while !*stopping.borrow() {
-            let mut together = Vec::new();
+            // A table may be locked for any time: whoever waits for an answer is told then that everything stops.
             tokio::select! {
                 _ = stopping.changed() => break,
-                _ = self.next(&mut together) => {}
-            }
-            let connected = match session.take() {
-                Some(connected) => Ok(connected),
-                None => self.connect().await,
-            };
-            let connected = match connected {
-                Ok(connected) => session.insert(connected),
-                Err(error) => {
-                    // Documents that were removed are not reached later either.
-                    let reason = match error.is_removed() {
-                        true => self.check_removal(error).await,
-                        false => DocumentsError::Unreachable,
-                    };
-                    for asked in together {
-                        asked.answer(Err(reason.clone()));
-                    }
-                    tokio::time::sleep(AGAIN).await;
-                    continue;
-                }
-            };
-            let tenants: Vec<i32> = together.iter().map(|one| one.tenant.0).collect();
-            let collections: Vec<i32> = together.iter().map(|one| one.collection.0).collect();
-            let numbers: Vec<i64> = together.iter().map(|one| one.number).collect();
-            match connected
-                .by_number((&tenants, &collections, &numbers))
-                .await
-            {
-                Ok(found) => {
-                    for (asked, found) in together.into_iter().zip(found) {
-                        asked.answer(Ok(found));
-                    }
-                }
-                Err(error) => {
-                    let error = self.check_removal(error).await;
-                    for asked in together {
-                        asked.answer(Err(error.clone()));
-                    }
-                    session = None;
-                }
+                () = self.answer_next(&mut session) => {}
             }
         }
         self.close().await;
+    }
+
+    /// Answers what is asked next.
+    async fn answer_next(&self, session: &mut Option<Session>) {
+        let mut together = Vec::new();
+        self.next(&mut together).await;
+        let connected = match session.take() {
+            Some(connected) => Ok(connected),
+            None => self.connect().await,
+        };
+        let connected = match connected {
+            Ok(connected) => session.insert(connected),
+            Err(error) => {
+                // Documents that were removed are not reached later either.
+                let reason = if error.is_removed() {
+                    self.check_removal(error).await
+                } else {
+                    DocumentsError::Unreachable
+                };
+                for asked in together {
+                    asked.answer(Err(reason.clone()));
+                }
+                return tokio::time::sleep(AGAIN).await;
+            }
+        };
+        let tenants: Vec<i32> = together.iter().map(|one| one.tenant.0).collect();
+        let collections: Vec<i32> = together.iter().map(|one| one.collection.0).collect();
+        let numbers: Vec<i64> = together.iter().map(|one| one.number).collect();
+        match connected
+            .by_number((&tenants, &collections, &numbers))
+            .await
+        {
+            Ok(found) => {
+                for (asked, found) in together.into_iter().zip(found) {
+                    asked.answer(Ok(found));
+                }
+            }
+            Err(error) => {
+                *session = None;
+                let error = self.check_removal(error).await;
+                for asked in together {
+                    asked.answer(Err(error.clone()));
+                }
+            }
+        }
     }
 
     /// See [`install::check_removal`].

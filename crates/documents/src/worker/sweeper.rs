@@ -55,19 +55,24 @@ impl Sweeper {
             if self.keeper.standing() == Standing::Owner {
                 tokio::select! {
                     _ = stopping.changed() => break,
-                    swept = self.once(&mut rounds) => match swept {
-                        Ok(()) => failing.recover("documents that are too old are removed again"),
-                        Err(error) => match self.keeper.check_removal(error).await {
-                            // Nothing is left to be removed.
-                            error if error.is_removed() => {
-                                failing.end();
-                            }
-                            error => failing
-                                .fail(&error, "cannot remove documents that are too old; retrying"),
-                        }
-                    }
+                    () = self.sweep_once(&mut rounds, &failing) => {}
                 }
             }
+        }
+    }
+
+    /// Sweeps, and notes whether that failed.
+    async fn sweep_once(&self, rounds: &mut Rounds, failing: &condition::Condition) {
+        let Err(error) = self.once(rounds).await else {
+            return failing.recover("documents that are too old are removed again");
+        };
+        let error = self.keeper.check_removal(error).await;
+        if error.is_removed() {
+            // Nothing is left to be removed.
+            failing.end();
+        } else {
+            let message = "cannot remove documents that are too old; retrying";
+            failing.fail(&error, message);
         }
     }
 

@@ -14,6 +14,7 @@ mod renames;
 mod repairs;
 mod rights;
 mod shares;
+mod stops;
 mod strict;
 mod told;
 mod world;

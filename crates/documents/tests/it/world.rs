@@ -10,7 +10,7 @@ use egret_documents::model::{CollectionName, DocumentId, Written};
 use egret_documents::{DocumentsConfig, DocumentsError};
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
-use egret_postgres::tokio_postgres::Client;
+use egret_postgres::tokio_postgres::{Client, Config};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 
@@ -186,12 +186,21 @@ pub fn usual() -> Made {
 
 pub fn engine_with(
     database: &TestDatabase,
+    made: Made,
+    tasks: Option<Arc<dyn TaskSink>>,
+) -> Documents {
+    engine_at(database.connection(), made, tasks)
+}
+
+/// The same that connects in this way.
+pub fn engine_at(
+    connection: Config,
     (config, clock, entropy): Made,
     tasks: Option<Arc<dyn TaskSink>>,
 ) -> Documents {
     let options = Options {
         config,
-        databases: Databases::one(database.connection()),
+        databases: Databases::one(connection),
         clock,
         entropy,
         tasks,

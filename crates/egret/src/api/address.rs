@@ -38,13 +38,6 @@ impl fmt::Debug for ClientIdentity {
     }
 }
 
-impl ClientIdentity {
-    /// Both as one text.
-    pub fn pem(&self) -> Vec<u8> {
-        [self.certificate.as_slice(), b"\n", self.key.as_slice()].concat()
-    }
-}
-
 /// A token, and whom it may be shown to.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
@@ -74,6 +67,8 @@ impl Credentials {
 pub(super) fn not_sent(url: &Url, error: &ListenerError) -> Failure {
     Failure {
         exit: Exit::Unreachable,
+        // A server that is stopped or killed after it has taken the connection listens no more.
+        retryable: matches!(error, ListenerError::Unknown { .. }),
         ..Failure::failed(
             "foreign_server",
             format!("the admin token was not sent to {url}: {error}"),
@@ -89,5 +84,23 @@ impl Address {
             let bare = host.trim_start_matches('[').trim_end_matches(']');
             host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_has_just_stopped_is_tried_again_and_a_foreign_one_is_not() {
+        let url: Url = "http://127.0.0.1:7070".parse().unwrap();
+        let stopped = ListenerError::Unknown { port: 7070 };
+        assert!(not_sent(&url, &stopped).retryable);
+        let foreign = ListenerError::Foreign {
+            found: 7,
+            port: 7070,
+            owner: 0,
+        };
+        assert!(!not_sent(&url, &foreign).retryable);
     }
 }

@@ -8,48 +8,30 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
-use super::ClientIdentity;
-
+/// Accepts one certificate, whatever host it names.
 #[derive(Debug)]
-struct OwnCertificate {
+pub(super) struct OwnCertificate {
     certificate: CertificateDer<'static>,
     provider: Arc<CryptoProvider>,
 }
 
-/// TLS with the holder of the first certificate in `pem`, whatever it is called; `identity` is shown to a server that
-/// asks for it.
-///
-/// # Errors
-/// When a text holds no certificate or no key.
-pub(super) fn trusting(
-    pem: &[u8],
-    identity: Option<&ClientIdentity>,
-) -> anyhow::Result<ClientConfig> {
-    let provider = Arc::new(ring::default_provider());
-    let verifier = OwnCertificate {
-        certificate: CertificateDer::from_pem_slice(pem).context("server.tls_certificate")?,
-        provider: provider.clone(),
-    };
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .context("TLS")?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier));
-    let Some(identity) = identity else {
-        return Ok(builder.with_no_client_auth());
-    };
-    let chain = CertificateDer::pem_slice_iter(&identity.certificate)
-        .collect::<Result<Vec<_>, _>>()
-        .context("--client-cert")?;
-    let key = PrivateKeyDer::from_pem_slice(&identity.key).context("--client-key")?;
-    builder
-        .with_client_auth_cert(chain, key)
-        .context("--client-cert and --client-key")
+impl OwnCertificate {
+    /// Accepts the first certificate in `pem`.
+    ///
+    /// # Errors
+    /// When the text holds no certificate.
+    pub(super) fn new(pem: &[u8], provider: Arc<CryptoProvider>) -> anyhow::Result<Self> {
+        let certificate = CertificateDer::from_pem_slice(pem).context("server.tls_certificate")?;
+        Ok(Self {
+            certificate,
+            provider,
+        })
+    }
 }
 
 impl ServerCertVerifier for OwnCertificate {

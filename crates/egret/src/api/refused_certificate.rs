@@ -8,7 +8,7 @@ use rustls::{CertificateError, Error};
 /// Why a certificate was refused, and what to do about it. `None` where the error is another one.
 pub(super) fn describe(error: &(dyn StdError + 'static)) -> Option<&'static str> {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
-    let reason = causes.filter_map(of_tls).find_map(|error| match error {
+    let reason = causes.filter_map(tls_error).find_map(|error| match error {
         Error::InvalidCertificate(reason) => Some(reason),
         _ => None,
     })?;
@@ -19,8 +19,8 @@ pub(super) fn describe(error: &(dyn StdError + 'static)) -> Option<&'static str>
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "the issuer of the server's certificate is not trusted: name the issuer's certificate by --ca-file"
         }
-        CertificateError::Other(cause) if cause.to_string() == "CaUsedAsEndEntity" => {
-            "the server's certificate is an authority's (CA:TRUE), as `openssl req -x509` makes it: give the server one with the extension basicConstraints=CA:FALSE"
+        authority if egret_tls::is_of_authority(authority) => {
+            "the server's certificate is an authority's (CA:TRUE), as `openssl req -x509` makes it, and is not trusted: name this very certificate by --ca-file"
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "the server's certificate is for another host: name it by --url as the certificate does"
@@ -36,10 +36,10 @@ pub(super) fn describe(error: &(dyn StdError + 'static)) -> Option<&'static str>
 }
 
 /// The TLS library's error is its own cause, or inside of errors of the operating system, which do not name it as their source.
-fn of_tls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
+pub(super) fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     error.downcast_ref().or_else(|| {
         let inner = error.downcast_ref::<io::Error>()?.get_ref()?;
-        of_tls(inner)
+        tls_error(inner)
     })
 }
 
@@ -61,7 +61,7 @@ mod tests {
         let authority = OtherError(Arc::new(io::Error::other("CaUsedAsEndEntity")));
         for (reason, advice) in [
             (CertificateError::UnknownIssuer, "--ca-file"),
-            (CertificateError::Other(authority), "CA:FALSE"),
+            (CertificateError::Other(authority), "CA:TRUE"),
             (CertificateError::NotValidForName, "--url"),
             (CertificateError::Expired, "renew it"),
             (CertificateError::NotValidYet, "clock"),

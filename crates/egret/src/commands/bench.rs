@@ -6,8 +6,8 @@ use anyhow::Context;
 use egret_bench::cli::BenchCommand;
 use egret_bench::{Door, Refusal};
 
-use super::{identity, parse_url, token};
-use crate::api::{Address, ClientIdentity};
+use super::{authorities, identity, parse_url, token};
+use crate::api::Address;
 use crate::cli::Global;
 use crate::configuration::Configuration;
 use crate::failure::{Exit, Failure};
@@ -40,10 +40,10 @@ pub(super) async fn run(
 
 /// The Egret that `--server` names, with the token that other commands would use.
 fn door(url: &str, global: &Global, configuration: &Configuration) -> Result<Door, Failure> {
-    let address = Address {
+    let mut address = Address {
         url: parse_url(url)?,
         certificate: None,
-        authorities: None,
+        authorities: authorities(global)?,
         identity: identity(global)?,
     };
     let token = token(global, configuration, &address)?.checked(&address)?;
@@ -54,11 +54,13 @@ fn door(url: &str, global: &Global, configuration: &Configuration) -> Result<Doo
         true => Some(configuration.data_dir()?),
         false => None,
     };
+    if data_dir.is_some() && address.authorities.is_none() {
+        address.certificate = configured.certificate;
+    }
     Ok(Door {
         url: address.url.to_string(),
         token,
-        certificate: configured.certificate,
-        identity: address.identity.as_ref().map(ClientIdentity::pem),
+        tls: Some(address.tls()?),
         data_dir,
     })
 }

@@ -1,6 +1,7 @@
 //! The binary's integration tests: the demo against a real PostgreSQL, the command line as a user
 //! meets it, and the commands that the documentation shows.
 
+mod addresses;
 mod attack;
 mod bench;
 mod bench_branches;

@@ -25,6 +25,12 @@ const READY: &str = "egret is ready";
 /// What it prints once it serves without the parts that have failed.
 const PARTLY: &str = "egret serves, but not all of it";
 
+/// The file that servers write their standard error to.
+const LOG: &str = "log";
+
+/// Lines of a file that are shown of a program that has ended.
+const LINES_SHOWN: usize = 60;
+
 /// How often a server is killed by a crash test: `EGRET_CRASHES` where it is set, `default` otherwise.
 pub fn crashes(default: u64) -> u64 {
     std::env::var("EGRET_CRASHES").map_or(default, |text| text.parse().unwrap())
@@ -106,6 +112,10 @@ impl Drop for Watch {
 /// A running `egret serve`, `egret demo` or other command.
 pub struct Server {
     child: Child,
+    /// Where its standard error goes.
+    errors: PathBuf,
+    /// What the server of its place says.
+    log: PathBuf,
     /// The lines of its standard output, each with its end.
     lines: Mutex<Receiver<String>>,
 }
@@ -177,14 +187,7 @@ impl Place {
     }
 
     fn start_until(&self, arguments: &[&str], greeting: &str) -> Server {
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.directory.join("log"))
-            .unwrap();
-        let mut command = self.command(arguments);
-        command.stdout(Stdio::piped()).stderr(log);
-        let mut server = Server::spawn(command);
+        let mut server = self.begin_with(arguments, LOG);
         while let Some(line) = server.line() {
             if line.contains(greeting) {
                 return server;
@@ -199,9 +202,20 @@ impl Place {
 
     /// Starts a command and leaves it alone.
     pub fn spawn(&self, arguments: &[&str]) -> Server {
+        self.begin_with(arguments, "errors")
+    }
+
+    /// Starts a command whose standard error is appended to a file of this name.
+    fn begin_with(&self, arguments: &[&str], errors: &str) -> Server {
+        let errors = self.directory.join(errors);
+        let appended = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&errors)
+            .unwrap();
         let mut command = self.command(arguments);
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        Server::spawn(command)
+        command.stdout(Stdio::piped()).stderr(appended);
+        Server::spawn(command, errors, self.directory.join(LOG))
     }
 
     /// What the server answers to a GET without a token: status line, headers and body.
@@ -235,7 +249,7 @@ impl Place {
 
     /// What it wrote to standard error.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.join("log")).unwrap()
+        std::fs::read_to_string(self.directory.join(LOG)).unwrap()
     }
 
     /// Runs a command to its end.
@@ -314,7 +328,7 @@ impl Place {
 }
 
 impl Server {
-    fn spawn(mut command: Command) -> Self {
+    fn spawn(mut command: Command, errors: PathBuf, log: PathBuf) -> Self {
         let mut child = command.spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
@@ -329,7 +343,26 @@ impl Server {
             }
         });
         let lines = Mutex::new(lines);
-        Self { child, lines }
+        Self {
+            child,
+            errors,
+            log,
+            lines,
+        }
+    }
+
+    /// Fails: it has ended although more was expected of it.
+    fn ended(&mut self, printed: &str) -> ! {
+        let status = self.child.wait();
+        let last = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
+        };
+        let (errors, log) = (last(&self.errors), last(&self.log));
+        panic!(
+            "it ended ({status:?}): {printed}\nits standard error:\n{errors}\nthe server's:\n{log}"
+        );
     }
 
     /// The next line of its output; `None` at the end.
@@ -381,11 +414,23 @@ impl Server {
         let mut all = String::new();
         loop {
             let Some(line) = self.line() else {
-                panic!("it ended: {all}");
+                self.ended(&all);
             };
             all.push_str(&line);
             if line.contains(what) {
                 return all;
+            }
+        }
+    }
+
+    /// Waits until its standard error holds `what`.
+    pub fn await_error(&mut self, what: &str) {
+        while !std::fs::read_to_string(&self.errors)
+            .unwrap()
+            .contains(what)
+        {
+            if !self.is_running() {
+                self.ended("");
             }
         }
     }

@@ -119,6 +119,8 @@ fn changes_are_told_and_made_tasks_once_each_though_egret_is_killed() {
     assert_eq!(made["changes"]["queue"], "shops");
     let from = begun.to_string();
     let mut tail = place.spawn(&["view", "tail", "by_shop", "--after", &from, "--json"]);
+    // Only the first connection ends the command when it fails.
+    tail.await_error("following after");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {

@@ -1,5 +1,7 @@
 //! Hostile receivers and name servers, on real sockets.
 
+mod tls;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

@@ -1,21 +1,16 @@
 //! TLS towards a server as its connection string asks for it: `sslmode`, `sslrootcert`, `sslcert`,
 //! `sslkey`, and the versions of TLS.
 
-mod verification;
-
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
+use egret_tls::{CertificateVerifier, TrustedCertificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ALL_VERSIONS, ClientConfig, RootCertStore, SupportedProtocolVersion};
-use rustls_platform_verifier::Verifier;
+use rustls::{ALL_VERSIONS, ClientConfig, SupportedProtocolVersion};
 use tokio_postgres::config::Host;
 
-use self::verification::Verification;
 use super::parameters::Parameters;
 use crate::tls_error::{describe, describe_file};
 
@@ -126,25 +121,17 @@ impl TlsSettings {
         Ok(settings)
     }
 
-    fn config(&self) -> Result<ClientConfig, String> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(self.versions.supported())
-            .map_err(|error| describe(&error))?;
-        let mut pinned = Vec::new();
-        let chain: Arc<dyn ServerCertVerifier> = match &self.root {
-            None => Arc::new(Verifier::new(provider).map_err(|error| describe(&error))?),
-            Some(path) => {
-                pinned = read_certificates(path)?;
-                let roots = Arc::new(trust_store(path, &pinned)?);
-                let built = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-                built.map_err(|error| format!("sslrootcert {path}: {error}"))?
-            }
+    pub(super) fn config(&self) -> Result<ClientConfig, String> {
+        let trusted = match &self.root {
+            None => TrustedCertificates::of_machine(),
+            Some(path) => read_certificates(path)?,
         };
-        let verification = Verification::new(chain, pinned, self.any_host);
-        let builder = builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verification));
+        let mut verifier = CertificateVerifier::new(trusted).map_err(|error| error.to_string())?;
+        if self.any_host {
+            verifier = verifier.accept_any_host();
+        }
+        let builder = verifier.begin(self.versions.supported());
+        let builder = builder.map_err(|error| describe(&error))?;
         let Some((certificate, key)) = &self.client else {
             return Ok(builder.with_no_client_auth());
         };
@@ -158,27 +145,13 @@ impl TlsSettings {
     }
 }
 
-fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| format!("sslrootcert {path}: {}", describe_file(&error)))?;
-    if certificates.is_empty() {
-        return Err(format!("sslrootcert {path}: it holds no certificate"));
-    }
-    Ok(certificates)
-}
-
-fn trust_store(
-    path: &str,
-    certificates: &[CertificateDer<'static>],
-) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates {
-        roots
-            .add(certificate.clone())
-            .map_err(|error| format!("sslrootcert {path}: {}", describe(&error)))?;
-    }
-    Ok(roots)
+fn read_certificates(path: &str) -> Result<TrustedCertificates, String> {
+    let refused = |reason: String| format!("sslrootcert {path}: {reason}");
+    let pem = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
+    let mut trusted = TrustedCertificates::none();
+    let added = trusted.add_pem(&pem);
+    added.map_err(|error| refused(error.to_string()))?;
+    Ok(trusted)
 }
 
 fn read_key(path: &str) -> Result<PrivateKeyDer<'static>, String> {

@@ -362,7 +362,7 @@ impl Scraping {
                 due = wait_until(&*self.inner.clock, &schedule, at) => at = due,
                 _ = stopped.changed() => return self.intake,
             }
-            self = self.scrape(at).await;
+            self = self.scrape(at, &mut stopped).await;
             if *stopped.borrow() {
                 return self.intake;
             }
@@ -370,14 +370,21 @@ impl Scraping {
         }
     }
 
-    async fn scrape(mut self, due: TimeMs) -> Self {
+    /// Scrapes once. Whoever stops it does not wait for the target's answer, which may take as long as its job allows.
+    async fn scrape(mut self, due: TimeMs, stopped: &mut watch::Receiver<bool>) -> Self {
         let inner = self.inner.clone();
-        let permit = inner.permits.acquire().await;
+        let permit = tokio::select! {
+            permit = inner.permits.acquire() => permit,
+            _ = stopped.changed() => return self,
+        };
         let now = now_ms(&*inner.clock);
         let late_max = LATE_MAX_MS.min(self.target.interval_ms / 100);
         let at = if now - due <= late_max { due } else { now };
         let begun = inner.clock.running();
-        let fetched = self.fetch().await;
+        let fetched = tokio::select! {
+            fetched = self.fetch() => fetched,
+            _ = stopped.changed() => return self,
+        };
         let took = inner.clock.running().saturating_sub(begun);
         drop(permit);
         let read = tokio::task::spawn_blocking(move || {

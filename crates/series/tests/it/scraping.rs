@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
-use egret_base::SystemClock;
+use egret_base::{Clock, SystemClock};
 use egret_series::core::rules::NewSample;
 use egret_series::core::scrape::Exposition;
 use egret_series::model::is_stale;
@@ -16,6 +16,15 @@ use flate2::write::GzEncoder;
 use crate::web::{Answer, Memory, Request, first, serve};
 
 fn scraper(directory: &Path, own: Vec<OwnTarget>, memory: &Arc<Memory>) -> Arc<Scraper> {
+    scraper_by(Arc::new(SystemClock), directory, own, memory)
+}
+
+fn scraper_by(
+    clock: Arc<dyn Clock>,
+    directory: &Path,
+    own: Vec<OwnTarget>,
+    memory: &Arc<Memory>,
+) -> Arc<Scraper> {
     let options = ScraperOptions {
         files: vec![directory.join("*.yml").display().to_string()],
         targets_max: 2,
@@ -24,7 +33,7 @@ fn scraper(directory: &Path, own: Vec<OwnTarget>, memory: &Arc<Memory>) -> Arc<S
     Arc::new(Scraper::new(
         options,
         &own,
-        Arc::new(SystemClock),
+        clock,
         memory.clone(),
         memory.clone(),
     ))
@@ -139,6 +148,30 @@ async fn a_target_comes_fails_and_goes() {
     write(directory.path(), "a.yml", "");
     scraper.reload().await.expect("the file is good");
     first(&mut samples, "the end of the target", ends("up")).await;
+    assert!(scraper.status().active_targets.is_empty());
+    scraper.stop().await;
+}
+
+#[tokio::test]
+async fn a_target_that_does_not_answer_holds_up_no_other_configuration() {
+    let mut web = serve(|_: &Request| None).await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let job = format!(
+        "scrape_configs:\n- job_name: silent\n  scrape_interval: 1h\n  scrape_timeout: 1h\n  \
+         static_configs: [{{targets: ['{}']}}]\n",
+        web.address
+    );
+    write(directory.path(), "a.yml", &job);
+    let memory = Arc::new(Memory::default());
+    let clock = crate::engine::clock();
+    let scraper = scraper_by(clock.clone(), directory.path(), Vec::new(), &memory);
+    scraper.reload().await.expect("the file is good");
+    // The target's loop, which plans its first scrape within the hour to come.
+    tokio::task::yield_now().await;
+    clock.advance(std::time::Duration::from_secs(3_600));
+    first(&mut web.requests, "a request", |_| true).await;
+    write(directory.path(), "a.yml", "");
+    scraper.reload().await.expect("the file is good");
     assert!(scraper.status().active_targets.is_empty());
     scraper.stop().await;
 }

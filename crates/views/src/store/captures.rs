@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
-use super::segments::{FRONTIERS, SEGMENTS, Segments, is_locked, segments_of, turn, visible_in};
+use super::segments::{
+    FRONTIERS, LockWait, SEGMENTS, Segments, Turn, is_locked, segments_of, turn, visible_in,
+};
 use super::statements::Statements;
 use crate::core::capture::{Captured, Recording, Segment, TRANSACTION, segment};
 use crate::error::ViewsError;
@@ -117,47 +119,46 @@ pub async fn waiting(
 /// A table for changes that takes more bytes is truncated when it is empty: rows that are deleted leave their space behind.
 const TRUNCATE_BYTES: i64 = 1 << 20;
 
-/// Removes changes of tables that every view which reads them has seen. What is lost of that in a crash is done again: nobody waits for the
-/// disk. Where changes of a table take more than half of what they may, views that have not seen them are computed anew.
+/// Whether the space of changes that were removed was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// It was, or there is none to give back.
+    Free,
+    /// Another session has locked the table.
+    Locked,
+}
+
+/// Removes changes of a table that every view which reads it has seen. What is lost of that in a crash is done again: nobody waits for the
+/// disk. Where changes of the table take more than half of what they may, views that have not seen them are computed anew. Nothing
+/// happens while another does that.
 ///
 /// # Errors
 /// What the server says.
 pub async fn forget(
     client: &mut Client,
     statements: &mut Statements,
-    tables: &[Captured],
-    recording: Recording,
-) -> Result<(), ViewsError> {
-    let mut failed = Ok(());
-    for captured in tables {
-        // A table that is not there any more keeps nothing of others.
-        let forgotten = forget_alone(client, statements, captured, recording).await;
-        failed = failed.and(forgotten);
-    }
-    failed
-}
-
-/// The same of one table. Nothing happens while another does that.
-async fn forget_alone(
-    client: &mut Client,
-    statements: &mut Statements,
     captured: &Captured,
     recording: Recording,
-) -> Result<(), ViewsError> {
+    wait: LockWait,
+) -> Result<Space, ViewsError> {
     let id = captured.id;
     let mut may_turn = captured.of.is_none();
+    let mut space = Space::Free;
     loop {
         let transaction = client.transaction().await?;
         transaction.batch_execute(NO_WAIT).await?;
         let looked = look(&transaction, statements, captured, recording).await?;
         let Some((found, seen)) = looked else {
-            return Ok(transaction.commit().await?);
+            transaction.commit().await?;
+            return Ok(space);
         };
         if may_turn && found.are_to_turn(recording) {
             transaction.commit().await?;
-            if turn(client, id, recording).await? {
+            match turn(client, id, recording, wait).await? {
                 // Nothing has been read yet of what is written to from here on.
-                return Ok(());
+                Turn::Done => return Ok(Space::Free),
+                Turn::NotDue => {}
+                Turn::Locked => space = Space::Locked,
             }
             may_turn = false;
             continue;
@@ -165,10 +166,12 @@ async fn forget_alone(
         let written = segment(id, found.written);
         delete(&transaction, statements, (id, &written), &seen).await?;
         transaction.commit().await?;
-        return match found.bytes_written() > TRUNCATE_BYTES {
-            true => truncate(client, &written).await,
-            false => Ok(()),
-        };
+        if found.bytes_written() > TRUNCATE_BYTES
+            && truncate(client, &written, wait).await? == Space::Locked
+        {
+            space = Space::Locked;
+        }
+        return Ok(space);
     }
 }
 
@@ -238,18 +241,19 @@ async fn delete(
 }
 
 /// Gives back the space of the segment that is written to, if nobody is about to do that and it is empty.
-async fn truncate(client: &mut Client, written: &str) -> Result<(), ViewsError> {
+async fn truncate(client: &mut Client, written: &str, wait: LockWait) -> Result<Space, ViewsError> {
     let sql = format!("SELECT NOT EXISTS (SELECT FROM ONLY {written})");
     if !client.query_one(&sql, &[]).await?.get::<_, bool>(0) {
-        return Ok(());
+        return Ok(Space::Free);
     }
     let transaction = client.transaction().await?;
-    // Whoever writes to the table that is recorded is not made to wait.
-    let lock = format!("LOCK TABLE ONLY {written} IN ACCESS EXCLUSIVE MODE NOWAIT");
-    if is_locked(&transaction, &lock).await? && transaction.query_one(&sql, &[]).await?.get(0) {
+    if !is_locked(&transaction, &wait.lock(written, "ACCESS EXCLUSIVE")).await? {
+        return Ok(Space::Locked);
+    }
+    if transaction.query_one(&sql, &[]).await?.get(0) {
         let truncate = format!("TRUNCATE ONLY {written}");
         transaction.batch_execute(&truncate).await?;
         transaction.commit().await?;
     }
-    Ok(())
+    Ok(Space::Free)
 }

@@ -26,7 +26,7 @@ pub mod report;
 pub mod requests;
 pub mod restored;
 pub mod rights;
-mod segments;
+pub mod segments;
 pub mod standing;
 pub mod statements;
 pub mod tell;

@@ -15,6 +15,7 @@ use super::group::Group;
 use super::history::{self, History};
 use super::registry::Record;
 use super::rights::VIEWS_ROLE;
+use super::segments::LockWait;
 use super::statements::Statements;
 use crate::core::capture::{Captured, Recording, TRANSACTION};
 use crate::core::choose::{Costs, Way};
@@ -217,7 +218,10 @@ impl Refreshable {
             segment_size: u64::MAX,
             is_unlogged: false,
         };
-        captures::forget(client, &mut statements, &tables, recording).await?;
+        for captured in &tables {
+            let wait = LockWait::None;
+            captures::forget(client, &mut statements, captured, recording, wait).await?;
+        }
         match outcomes.pop() {
             Some((_, outcome)) => outcome,
             None => Ok(Refreshed::default()),

@@ -2,17 +2,47 @@
 //!
 //! One is written to. The other is drained: transactions that wrote to it end, and views see what is in it. Then it is truncated, and they
 //! change over where enough has come meanwhile. Whoever refreshes reads both, always, so that nothing depends on who writes where:
-//! a transaction that has not noticed that they changed over may write to either. Nothing is ever waited for: a lock that is not to be
-//! had is tried for after the next refresh.
+//! a transaction that has not noticed that they changed over may write to either. A lock that is not to be had is tried for after the
+//! next refresh and by itself later; only after some such attempts is it waited for, briefly.
 
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Row, Transaction};
 
-use super::captures::NO_WAIT;
+use super::captures::{BRIEFLY, NO_WAIT};
 use super::identity;
 use crate::core::capture::{Recorder, Recording, Segment, TRANSACTION, create_second, segment};
 use crate::error::ViewsError;
+
+/// How long a lock on a table for changes is waited for, behind which all others wait who use the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockWait {
+    /// Not at all.
+    None,
+    /// Not so long that anybody would look for a deadlock.
+    Brief,
+}
+
+impl LockWait {
+    /// Locks a table alone until the end of the transaction.
+    pub fn lock(self, table: &str, mode: &str) -> String {
+        match self {
+            Self::None => format!("LOCK TABLE ONLY {table} IN {mode} MODE NOWAIT"),
+            Self::Brief => format!("{BRIEFLY}; LOCK TABLE ONLY {table} IN {mode} MODE"),
+        }
+    }
+}
+
+/// What became of the two segments of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// They have changed over.
+    Done,
+    /// They do not change over now.
+    NotDue,
+    /// The one that is drained is locked by another session.
+    Locked,
+}
 
 /// Where there are two they change over when there is more than this part of the size for which the second was made: what has been
 /// read is read again until then.
@@ -132,28 +162,37 @@ async fn record(
 }
 
 /// Truncates the segment that is drained, where that can be done now, and has the two change over where enough has come. Makes the
-/// second where there is none. Returns whether they have changed over.
+/// second where there is none.
 ///
 /// # Errors
 /// What the server says.
-pub async fn turn(client: &mut Client, id: i64, recording: Recording) -> Result<bool, ViewsError> {
+pub async fn turn(
+    client: &mut Client,
+    id: i64,
+    recording: Recording,
+    wait: LockWait,
+) -> Result<Turn, ViewsError> {
     if !has_second(client, id, recording).await? {
-        return Ok(false);
+        return Ok(Turn::NotDue);
     }
     let transaction = client.transaction().await?;
     transaction.batch_execute(NO_WAIT).await?;
     let Some(found) = alone(&transaction, id).await? else {
-        return Ok(false);
+        return Ok(Turn::NotDue);
     };
     let (written, drained) = (found.written, found.written.other());
     let is_left = found.bytes_drained() > 0;
-    if is_left && !is_seen(&transaction, id, drained).await? {
-        return Ok(false);
+    if is_left {
+        match is_seen(&transaction, id, drained, wait).await? {
+            Some(true) => {}
+            Some(false) => return Ok(Turn::NotDue),
+            None => return Ok(Turn::Locked),
+        }
     }
     let turns = found.is_full(recording)
         && (drained == Segment::First || is_known(&transaction, id).await?);
     if !turns && !is_left {
-        return Ok(false);
+        return Ok(Turn::NotDue);
     }
     let bytes_written = found.bytes_written().unsigned_abs();
     let into = match turns {
@@ -164,15 +203,15 @@ pub async fn turn(client: &mut Client, id: i64, recording: Recording) -> Result<
     record(&transaction, id, into).await?;
     if is_left {
         let table = segment(id, drained);
-        let lock = format!("LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE NOWAIT");
+        let lock = wait.lock(&table, "ACCESS EXCLUSIVE");
         if !is_locked(&transaction, &lock).await? {
-            return Ok(false);
+            return Ok(Turn::Locked);
         }
         let truncate = format!("TRUNCATE ONLY {table}");
         transaction.batch_execute(&truncate).await?;
     }
     transaction.commit().await?;
-    Ok(turns)
+    Ok(if turns { Turn::Done } else { Turn::NotDue })
 }
 
 /// Makes the second segment where it is wanted and there is none, in a transaction before the one after which anybody writes to it:
@@ -192,7 +231,7 @@ async fn has_second(
     }
     // Writers do not wait for this, but it would wait for a vacuum.
     let first = segment(id, Segment::First);
-    let lock = format!("LOCK TABLE ONLY {first} IN SHARE UPDATE EXCLUSIVE MODE NOWAIT");
+    let lock = LockWait::None.lock(&first, "SHARE UPDATE EXCLUSIVE");
     if !found.is_full(recording) || !is_locked(&transaction, &lock).await? {
         return Ok(false);
     }
@@ -225,30 +264,31 @@ async fn is_known(transaction: &Transaction<'_>, id: i64) -> Result<bool, ViewsE
     Ok(transaction.query_one(sql, &[&first]).await?.get(0))
 }
 
-/// Whether every view has seen what is in a segment, and nobody is about to write to it, until the end of the transaction. A view that is
-/// claimed after this was looked at reads tables after whatever is in the segment was committed: it does not need that.
+/// Whether every view has seen what is in a segment, and nobody is about to write to it, until the end of the transaction; none: somebody
+/// is about to. A view that is claimed after this was looked at reads tables after whatever is in the segment was committed: it does not
+/// need that.
 async fn is_seen(
     transaction: &Transaction<'_>,
     id: i64,
     drained: Segment,
-) -> Result<bool, ViewsError> {
+    wait: LockWait,
+) -> Result<Option<bool>, ViewsError> {
     let table = segment(id, drained);
-    let lock = format!("LOCK TABLE ONLY {table} IN SHARE MODE NOWAIT");
-    if !is_locked(transaction, &lock).await? {
-        return Ok(false);
+    if !is_locked(transaction, &wait.lock(&table, "SHARE")).await? {
+        return Ok(None);
     }
     // By a statement of its own, which sees what was committed before the lock was had.
     let frontiers = format!("SELECT {FRONTIERS}");
     let seen: Vec<String> = transaction.query_one(&frontiers, &[&id]).await?.get(0);
     if seen.is_empty() {
-        return Ok(true);
+        return Ok(Some(true));
     }
     let unseen = format!(
         "SELECT NOT EXISTS (SELECT FROM ONLY {table} WHERE NOT ({}))",
         visible_in(seen.len())
     );
     let values: Vec<&(dyn ToSql + Sync)> = seen.iter().map(|one| one as _).collect();
-    Ok(transaction.query_one(&unseen, &values).await?.get(0))
+    Ok(Some(transaction.query_one(&unseen, &values).await?.get(0)))
 }
 
 /// How far the views have come that need what changes in a table.

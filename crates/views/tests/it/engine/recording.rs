@@ -4,7 +4,7 @@ use super::*;
 
 /// Returns once the table of recorded changes is no larger than the 1 MiB from which an empty one is truncated: autovacuum may have cut
 /// off a part of it. A table that another session, for example autovacuum, has locked at that moment is truncated after the next refresh
-/// that has changes.
+/// that has changes, or by itself where the engine runs.
 async fn until_truncated(rig: &Rig) {
     let size = "SELECT pg_relation_size('egret.changes_1')";
     let waits = async {
@@ -55,4 +55,33 @@ async fn changes_that_take_too_much_are_not_recorded_and_no_write_fails() {
     rig.run("INSERT INTO t VALUES (-1, 1, 1)").await;
     assert_eq!(rig.refresh("sums").await.outcome, "incremental");
     rig.verify(&["sums"]).await;
+}
+
+/// As where refreshes follow upon each other without a pause: one of them always reads the table. Nothing changes any more.
+#[tokio::test]
+async fn a_table_of_changes_that_is_always_read_is_waited_for_in_the_end() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.views.start().await.unwrap();
+    rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
+        .await
+        .unwrap();
+    rig.run("INSERT INTO t SELECT i, i % 9, i FROM generate_series(1000, 60000) AS i")
+        .await;
+    let reader = rig.database.connect().await;
+    let read = "BEGIN; LOCK TABLE egret.changes_1 IN ACCESS SHARE MODE";
+    reader.batch_execute(read).await.unwrap();
+    rig.refresh("sums").await;
+    let until = async |sql: &str, wanted: i64| {
+        let reached = async { while rig.number(sql).await != wanted {} };
+        let reached = tokio::time::timeout(Duration::from_secs(60), reached).await;
+        assert!(reached.is_ok(), "{sql} is not {wanted}");
+    };
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock' \
+         AND relation = 'egret.changes_1'::regclass";
+    until(waiting, 1).await;
+    reader.batch_execute("COMMIT").await.unwrap();
+    until("SELECT pg_relation_size('egret.changes_1')", 0).await;
+    rig.verify(&["sums"]).await;
+    rig.views.stop().await;
 }

@@ -1,0 +1,7 @@
+//! Which certificates of servers Egret accepts as a client of TLS.
+
+mod certificates;
+mod verifier;
+
+pub use certificates::{CertificatesError, TrustedCertificates};
+pub use verifier::{CertificateVerifier, is_of_authority};

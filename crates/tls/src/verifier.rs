@@ -1,0 +1,132 @@
+//! Verifies the certificate that a server shows.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WantsClientCert, WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme,
+    SupportedProtocolVersion,
+};
+
+use crate::certificates::{CertificatesError, TrustedCertificates, digest};
+
+/// Verifies that a certificate was issued by a trusted authority, or is a trusted one itself, and that it names the
+/// host, unless it may name another.
+#[derive(Debug)]
+pub struct CertificateVerifier {
+    chain: Arc<WebPkiServerVerifier>,
+    digests: HashSet<[u8; 32]>,
+    any_host: bool,
+}
+
+impl CertificateVerifier {
+    /// A verifier that trusts these certificates.
+    ///
+    /// # Errors
+    /// [`CertificatesError::NoneTrusted`].
+    pub fn new(trusted: TrustedCertificates) -> Result<Self, CertificatesError> {
+        let TrustedCertificates { roots, digests } = trusted;
+        let provider = Arc::new(ring::default_provider());
+        let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        Ok(Self {
+            // Without lists of revoked certificates, it fails for nothing else.
+            chain: built.map_err(|_| CertificatesError::NoneTrusted)?,
+            digests,
+            any_host: false,
+        })
+    }
+
+    /// Lets a certificate name another host.
+    #[must_use]
+    pub fn accept_any_host(mut self) -> Self {
+        self.any_host = true;
+        self
+    }
+
+    /// Begins the configuration of a client that speaks these versions.
+    ///
+    /// # Errors
+    /// The versions do not fit what Egret speaks.
+    pub fn begin(
+        self,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+        let provider = Arc::new(ring::default_provider());
+        let builder =
+            ClientConfig::builder_with_provider(provider).with_protocol_versions(versions)?;
+        Ok(builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(self)))
+    }
+}
+
+/// Whether a certificate was refused because it is one of an authority (`CA:TRUE`) and not a trusted one itself.
+pub fn is_of_authority(reason: &CertificateError) -> bool {
+    // The library's own type is not exported.
+    matches!(reason, CertificateError::Other(cause) if cause.to_string() == "CaUsedAsEndEntity")
+}
+
+impl ServerCertVerifier for CertificateVerifier {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self
+            .chain
+            .verify_server_cert(shown, intermediates, name, ocsp, now);
+        // A server may show a certificate of an authority (`CA:TRUE`), which `openssl req -x509` makes by default. The chain
+        // refuses it, after it has looked at its validity; OpenSSL accepts it where it is trusted.
+        let verified = match verified {
+            Err(Error::InvalidCertificate(reason))
+                if is_of_authority(&reason) && self.digests.contains(&digest(shown)) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(shown)?, name)
+                    .map(|()| ServerCertVerified::assertion())
+            }
+            verified => verified,
+        };
+        match verified {
+            // The name is looked at last, when everything else is right.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if self.any_host => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests;
