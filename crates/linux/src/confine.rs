@@ -7,23 +7,28 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
 use crate::cgroup::Entrance;
 use crate::trial;
 
 pub mod mount;
+mod paths;
 mod root;
 mod syscalls;
 
+use paths::PathAccess;
+pub use paths::{CommonPaths, PathTable, Replacement};
 use root::PrivateRoot;
 
 /// The newest version of Landlock whose rights are asked for; an older kernel gives those it has.
@@ -33,16 +38,12 @@ const LANDLOCK: ABI = ABI::V6;
 pub const LANDLOCK_SIGNALS: i32 = 6;
 
 /// What a confined process may reach.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Reach {
-    /// Directories and files to read and execute: programs and libraries.
-    pub executable: Vec<PathBuf>,
-    /// Directories and files to read.
-    pub readable: Vec<PathBuf>,
+    /// What it reaches as others do.
+    pub common: Arc<PathTable>,
     /// Directories to do everything in.
     pub writable: Vec<PathBuf>,
-    /// Devices to read and write.
-    pub devices: Vec<PathBuf>,
 }
 
 /// A user of a child's own.
@@ -68,7 +69,7 @@ pub struct ProcessLimits {
 /// A prepared confinement of one child.
 pub struct Confinement {
     ruleset: Option<OwnedFd>,
-    filters: Vec<seccompiler::BpfProgram>,
+    filters: &'static [seccompiler::BpfProgram],
     limits: ProcessLimits,
     user: Option<(u32, PrivateRoot)>,
     group: Option<Entrance>,
@@ -192,7 +193,7 @@ impl Confinement {
                 0,
             ]))?;
         }
-        for filter in &self.filters {
+        for filter in self.filters {
             seccompiler::apply_filter(filter)
                 .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         }
@@ -264,31 +265,38 @@ fn ruleset(reach: &Reach, scratch: Option<&OwnedFd>) -> io::Result<Option<OwnedF
     let mut rules = made().map_err(other)?;
     let write = AccessFs::from_all(LANDLOCK) & !AccessFs::Execute;
     if let Some(scratch) = scratch {
-        rules = rules
-            .add_rule(PathBeneath::new(scratch, write))
-            .map_err(other)?;
+        rules = with_rule(rules, scratch, write, true)?;
     }
-    let kinds = [
-        (&reach.executable, read | AccessFs::Execute),
-        (&reach.readable, read),
-        (&reach.devices, AccessFs::ReadFile | AccessFs::WriteFile),
-        (&reach.writable, write),
-    ];
-    for (paths, access) in kinds {
-        for path in paths {
-            let beneath = PathFd::new(path).map_err(other)?;
-            // What cannot be said of a file is left out for one.
-            let access = if path.is_dir() {
-                access
-            } else {
-                access & AccessFs::from_file(LANDLOCK)
-            };
-            rules = rules
-                .add_rule(PathBeneath::new(beneath, access))
-                .map_err(other)?;
-        }
+    for entry in &reach.common.entries {
+        let access = match entry.access {
+            PathAccess::Execute => read | AccessFs::Execute,
+            PathAccess::Read => read,
+            PathAccess::Device => AccessFs::ReadFile | AccessFs::WriteFile,
+        };
+        rules = with_rule(rules, &entry.descriptor, access, entry.is_directory)?;
+    }
+    for path in &reach.writable {
+        let beneath = PathFd::new(path).map_err(other)?;
+        rules = with_rule(rules, beneath, write, path.is_dir())?;
     }
     Ok(rules.into())
+}
+
+fn with_rule(
+    rules: RulesetCreated,
+    beneath: impl AsFd,
+    access: BitFlags<AccessFs>,
+    is_directory: bool,
+) -> io::Result<RulesetCreated> {
+    // What cannot be said of a file is left out for one.
+    let access = if is_directory {
+        access
+    } else {
+        access & AccessFs::from_file(LANDLOCK)
+    };
+    rules
+        .add_rule(PathBeneath::new(beneath, access))
+        .map_err(other)
 }
 
 fn other(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
@@ -301,22 +309,27 @@ pub fn has_processes(uid: u32) -> bool {
     rustix::process::getpriority_user(uid) != Err(rustix::io::Errno::SRCH)
 }
 
-/// Kills every process of a user, as far as they exist now; returns how many there were.
+/// Kills every process of a user, as far as they exist now; returns how many there were. The user is one
+/// like that of a [`PrivateUser`], whose processes have one id in all roles and no way to change it.
 pub fn kill_processes_of(uid: u32) -> usize {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return 0;
     };
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let pids = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        // Unlike the files in it, the directory of a process belongs to its effective user also where it
+        // may not be dumped (`task_dump_owner` of the kernel's fs/proc/base.c). To read `status` of
+        // every process takes ten times as long.
+        (entry.metadata().ok()?.uid() == uid).then_some(pid)
+    });
     pids.filter(|pid| kill_if_of(*pid, uid)).count()
 }
 
 fn kill_if_of(pid: i32, uid: u32) -> bool {
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-    if user_of(pid) != Some(uid) {
-        return false;
-    }
     let held = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    // Looked at again when it is held: the pid cannot turn to another process any more.
+    // Looked at when it is held: the pid cannot turn to another process any more.
     match held.filter(|_| user_of(pid) == Some(uid)) {
         Some(held) => pidfd_send_signal(&held, Signal::KILL).is_ok(),
         None => false,

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 /// The error inside the [`io::Error`] of a name that does not lead to a server's own socket.
@@ -117,21 +117,14 @@ fn mounted_by(link: &OwnedFd) -> io::Result<Option<(PathBuf, PathBuf)>> {
     Ok(is_root.then(|| (format!("/proc/{pid}/root").into(), parts.as_path().into())))
 }
 
-/// Opens what lies below the root directory of a process, name by name, without following any link.
+/// Opens what lies below the root directory of a process, without following any link (openat2(2); the
+/// kernel that makes a mount for a server has it).
 fn below(root: &Path, inside: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut held = rustix::fs::open(root, flags, Mode::empty())?;
-    for part in inside.components() {
-        let Component::Normal(name) = part else {
-            return Err(Errno::LOOP);
-        };
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        held = rustix::fs::openat(&held, name, flags, Mode::empty())?;
-        if kind(&rustix::fs::fstat(&held)?) == FileType::Symlink {
-            return Err(Errno::LOOP);
-        }
-    }
-    Ok(held)
+    let root = rustix::fs::open(root, flags, Mode::empty())?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(&root, inside, flags, Mode::empty(), resolve)
 }
 
 #[cfg(test)]

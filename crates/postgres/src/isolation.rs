@@ -8,7 +8,7 @@
 //! that nothing is changed on the disk. Socket and log of such a server are in a small file system in
 //! memory, which this process reaches through `/proc/PID/root`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use egret_base::settings::Size;
 use egret_linux::confine::{
-    Confinement, LANDLOCK_SIGNALS, PrivateUser, ProcessLimits, Reach, has_processes,
-    kill_processes_of, landlock_version, mount, user_of,
+    CommonPaths, Confinement, LANDLOCK_SIGNALS, PathTable, PrivateUser, ProcessLimits, Reach,
+    Replacement, has_processes, kill_processes_of, landlock_version, mount, user_of,
 };
 
 use rustix::thread::CapabilitySet;
@@ -51,6 +51,9 @@ const SHARED_FILES: [&str; 12] = [
 /// By which the server finds the name of the process that connects (`peer` authentication).
 const ACCOUNTS: &str = "/etc/passwd";
 
+/// Says where accounts are, for a server that is shown those of the machine.
+const ACCOUNT_SOURCES: &str = "/etc/nsswitch.conf";
+
 /// Devices without an effect on anything else.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 
@@ -60,6 +63,10 @@ const SCRATCH_FILES: u64 = 64;
 
 /// Where ids in use are locked: one file for each, in a directory of root's.
 const CLAIMS: &str = "/run/egret-users";
+
+/// How many mappings of owners are kept for the next server with the same id, a descriptor each. Ids are given out
+/// from the lowest one on.
+const MAPPINGS_MAX: usize = 128;
 
 /// How often what is left of a user's processes is killed before its id is given up.
 const KILL_ROUNDS: u32 = 200;
@@ -94,6 +101,8 @@ pub struct Isolation {
     stored: (u32, u32),
     users: Arc<Users>,
     groups: ControlGroups,
+    /// The paths that the last server reached as most others do.
+    paths: Mutex<Option<Arc<PathTable>>>,
 }
 
 /// The ids of [`IsolationLimits`].
@@ -103,6 +112,8 @@ struct Users {
     count: u32,
     /// Those that servers of this Egret have.
     taken: Mutex<BTreeSet<u32>>,
+    /// Mappings to ids of the owner that files have on the disk.
+    mappings: Mutex<BTreeMap<u32, Arc<OwnedFd>>>,
 }
 
 /// A user id of one server's own.
@@ -143,6 +154,7 @@ impl Isolation {
             base: limits.uid_base,
             count: limits.uid_count,
             taken: Mutex::default(),
+            mappings: Mutex::default(),
         });
         let limits = ProcessLimits {
             memory_bytes_max: limits.process_memory_max.map_or(memory, Size::bytes),
@@ -159,6 +171,7 @@ impl Isolation {
             stored,
             users,
             groups,
+            paths: Mutex::default(),
         })
     }
 
@@ -267,34 +280,49 @@ impl Isolation {
         if user.as_ref().is_none_or(|user| user.scratch.is_none()) {
             writable.push(socket_dir.to_owned());
         }
-        let accounts = match lease {
-            Some(_) => vec![self.accounts.clone()],
-            None => vec![ACCOUNTS.into(), "/etc/nsswitch.conf".into()],
-        };
-        let libraries = LIBRARIES.map(PathBuf::from);
-        let reach = Reach {
-            executable: present(
-                libraries
-                    .into_iter()
-                    .chain(own_directories(binaries))
-                    .chain(directories_of(preload_libraries)),
-            ),
-            readable: present(SHARED_FILES.map(PathBuf::from).into_iter().chain(accounts)),
-            writable,
-            devices: present(DEVICES.map(PathBuf::from).into_iter()),
-        };
+        let common = self.common_paths(binaries, preload_libraries, lease.is_some());
+        let common = common.map_err(io("confine the server of", data))?;
+        let reach = Reach { common, writable };
         Confinement::new(&reach, self.limits, user).map_err(fail)
     }
 
-    fn private_user(&self, lease: &UserLease, data: &Path) -> std::io::Result<PrivateUser> {
-        let mapping = mount::owner_mapping(self.stored, lease.id)?;
-        let mut mounts = vec![(mount::with_owner(data, &mapping)?, data.to_owned())];
-        if Path::new(ACCOUNTS).exists() {
-            mounts.push((mount::detached(&self.accounts)?, ACCOUNTS.into()));
+    /// What servers of this installation reach alike.
+    fn common_paths(
+        &self,
+        binaries: &Binaries,
+        preload_libraries: &str,
+        has_own_user: bool,
+    ) -> std::io::Result<Arc<PathTable>> {
+        let mut wanted = CommonPaths {
+            executable: paths(&LIBRARIES),
+            readable: paths(&SHARED_FILES),
+            devices: paths(&DEVICES),
+            replacements: Vec::new(),
+        };
+        wanted.executable.extend(own_directories(binaries));
+        wanted.executable.extend(directories_of(preload_libraries));
+        if has_own_user {
+            wanted.replacements.push(Replacement {
+                path: self.accounts.clone(),
+                shown_at: ACCOUNTS.into(),
+            });
+        } else {
+            wanted.readable.extend(paths(&[ACCOUNTS, ACCOUNT_SOURCES]));
         }
+        let known = lock(&self.paths).clone();
+        if let Some(table) = known.filter(|table| table.holds(&wanted)) {
+            return Ok(table);
+        }
+        let table = Arc::new(PathTable::look_up(wanted)?);
+        *lock(&self.paths) = Some(table.clone());
+        Ok(table)
+    }
+
+    fn private_user(&self, lease: &UserLease, data: &Path) -> std::io::Result<PrivateUser> {
+        let mapping = self.users.mapping(lease.id, self.stored)?;
         Ok(PrivateUser {
             id: lease.id,
-            mounts,
+            mounts: vec![(mount::with_owner(data, &mapping)?, data.to_owned())],
             scratch: None,
         })
     }
@@ -307,6 +335,19 @@ impl Users {
             _claim: claim,
             users: self.clone(),
         }
+    }
+
+    /// Shows what belongs to `stored` on the disk as the id's. The same for each server with that id.
+    fn mapping(&self, id: u32, stored: (u32, u32)) -> std::io::Result<Arc<OwnedFd>> {
+        if let Some(mapping) = lock(&self.mappings).get(&id) {
+            return Ok(mapping.clone());
+        }
+        let mapping = Arc::new(mount::owner_mapping(stored, id)?);
+        let mut mappings = lock(&self.mappings);
+        if mappings.len() < MAPPINGS_MAX {
+            mappings.insert(id, mapping.clone());
+        }
+        Ok(mapping)
     }
 
     /// Whether servers can have users of their own, else why not.
@@ -382,10 +423,13 @@ fn try_private_user(
         mounts: vec![(mount::with_owner(data, &mapping)?, data.to_owned())],
         scratch: None,
     };
+    let common = CommonPaths {
+        executable: paths(&LIBRARIES),
+        ..CommonPaths::default()
+    };
     let reach = Reach {
-        executable: present(LIBRARIES.map(PathBuf::from).into_iter()),
+        common: Arc::new(PathTable::look_up(common)?),
         writable: vec![data.to_owned()],
-        ..Reach::default()
     };
     Confinement::new(&reach, limits, Some(user))?.try_out()
 }
@@ -430,10 +474,13 @@ fn directories_of(libraries: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-fn present(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
-    paths.filter(|path| path.exists()).collect()
+fn paths(names: &[&str]) -> Vec<PathBuf> {
+    names.iter().map(PathBuf::from).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

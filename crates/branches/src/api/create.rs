@@ -86,13 +86,11 @@ impl Inner {
         let counts = |branch: &Branch| {
             !matches!(branch.state, BranchState::Destroying | BranchState::Pooled)
         };
-        let registry = &self.started()?.registry;
-        let count = registry.count_where(counts);
+        let counts = self.started()?.registry.counts_where(tenant, counts);
         let limit = Limit::new("branches.branches_max", u64::from(self.config.branches_max));
-        limit.check(count as u64 + 1)?;
-        let own = registry.count_where(|branch| counts(branch) && branch.tenant == tenant);
+        limit.check(counts.all as u64 + 1)?;
         let most = u64::from(self.config.tenant_branches_max);
-        Ok(Limit::new("branches.tenant_branches_max", most).check(own as u64 + 1)?)
+        Ok(Limit::new("branches.tenant_branches_max", most).check(counts.of_tenant as u64 + 1)?)
     }
 
     async fn create(self: &Arc<Self>, asked: NewBranch) -> Result<Created, BranchesError> {

@@ -91,7 +91,7 @@ impl Inner {
         let tenants = self.tenants()?;
         let due: Vec<String> = {
             let mut disks = lock(&self.tenant_disks);
-            disks.retain(|tenant| tenants.contains(tenant));
+            disks.note_tenants(written, tenants.clone());
             let due = tenants.iter().filter(|tenant| disks.is_due(tenant, limit));
             due.cloned().collect()
         };

@@ -210,7 +210,7 @@ impl Branches {
 
     fn losses(&self, branch: &Branch) -> Option<Vec<Loss>> {
         let registry = &self.inner.started().ok()?.registry;
-        registry.template(branch.template)?.losses
+        registry.losses(branch.template)
     }
 
     /// Names of a branch's databases that can be connected to, templates left out. Wakes the branch.

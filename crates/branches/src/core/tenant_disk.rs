@@ -3,9 +3,10 @@
 //! Measuring looks at the extents of every changed file, free room at two numbers. So what is written
 //! anywhere on the volume is counted by the fall of free room, and a tenant is measured when that
 //! could have taken it over its limit: never while it is far from it, and each [`STEP_BYTES`] when it
-//! is near.
+//! is near. A tenant that is new has what was written since it was missing in the list, at most, and is
+//! not measured for being new: that of all branches of a burst takes longer than to make them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::core::room::fastest_growing;
 use crate::model::BranchId;
@@ -36,6 +37,13 @@ impl TenantDisk {
     }
 }
 
+/// Tenants that had branches or templates, and what had been written before they were listed.
+struct TenantList {
+    at: u64,
+    tenants: BTreeSet<String>,
+}
+
+#[derive(Default)]
 struct TenantMeasurement {
     disk: TenantDisk,
     /// [`TenantDisks::written`] before it was made.
@@ -49,6 +57,7 @@ pub struct TenantDisks {
     free: Option<u64>,
     /// By how many bytes free room has fallen since the start; rises are not taken off.
     written: u64,
+    listed: Option<TenantList>,
     tenants: HashMap<String, TenantMeasurement>,
 }
 
@@ -112,9 +121,22 @@ impl TenantDisks {
             .is_some_and(|measured| measured.is_full)
     }
 
-    /// Forgets tenants without branches and templates.
-    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
-        self.tenants.retain(|tenant, _| exists(tenant));
+    /// Notes which tenants have branches or templates; `at` is [`TenantDisks::written`] before they were
+    /// listed. Others are forgotten. Those of the first list may have anything.
+    pub fn note_tenants(&mut self, at: u64, tenants: BTreeSet<String>) {
+        self.tenants.retain(|tenant, _| tenants.contains(tenant));
+        let list = TenantList { at, tenants };
+        let Some(before) = self.listed.replace(list) else {
+            return;
+        };
+        let tenants = self.listed.iter().flat_map(|list| &list.tenants);
+        for tenant in tenants.filter(|tenant| !before.tenants.contains(*tenant)) {
+            let nothing = TenantMeasurement {
+                at: before.at,
+                ..TenantMeasurement::default()
+            };
+            self.tenants.entry(tenant.clone()).or_insert(nothing);
+        }
     }
 }
 

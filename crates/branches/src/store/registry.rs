@@ -12,7 +12,7 @@ use egret_state::rusqlite::{self, params};
 use egret_state::{Database, Migration, StateError, Tables};
 
 use crate::model::{
-    Branch, BranchId, BranchName, BranchState, Change, RolePassword, Template, TemplateId,
+    Branch, BranchId, BranchName, BranchState, Change, Loss, RolePassword, Template, TemplateId,
     TemplateState,
 };
 
@@ -70,6 +70,15 @@ pub struct Registry {
     order: Mutex<()>,
     /// Locked for moments only, never while something is flushed: readers do not wait for a disk.
     known: RwLock<Known>,
+}
+
+/// How many branches there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BranchCounts {
+    /// Of all tenants.
+    pub all: usize,
+    /// Of one.
+    pub of_tenant: usize,
 }
 
 /// What the tables hold.
@@ -338,6 +347,16 @@ impl Registry {
         named.map(|(tenant, _)| tenant.clone()).collect()
     }
 
+    /// How many of the branches that fit there are, in all and of a tenant.
+    pub fn counts_where(&self, tenant: &str, fits: impl Fn(&Branch) -> bool) -> BranchCounts {
+        let mut counts = BranchCounts::default();
+        for branch in self.read().branches.values().filter(|branch| fits(branch)) {
+            counts.all += 1;
+            counts.of_tenant += usize::from(branch.tenant == tenant);
+        }
+        counts
+    }
+
     /// How many branches fit.
     pub fn count_where(&self, fits: impl Fn(&Branch) -> bool) -> usize {
         let known = self.read();
@@ -398,6 +417,11 @@ impl Registry {
     /// The newest template of the source that is ready.
     pub fn newest_template(&self) -> Option<Arc<Template>> {
         self.read().newest.clone()
+    }
+
+    /// What a template lost of its origin; `None` where that is not known.
+    pub fn losses(&self, id: TemplateId) -> Option<Vec<Loss>> {
+        self.read().templates.get(&id)?.losses.clone()
     }
 
     /// The template of this id.

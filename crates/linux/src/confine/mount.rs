@@ -1,17 +1,16 @@
 //! Detached mounts, and mounts on which files have another owner (idmapped mounts,
 //! mount_setattr(2)).
 
-use std::os::fd::AsFd;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
 
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use super::*;
 
 /// A detached copy of the mount at `path`, with `path` as its root and without what is mounted below.
-///
-/// # Errors
-/// The kernel's; needs CAP_SYS_ADMIN.
-pub fn detached(path: &Path) -> io::Result<OwnedFd> {
+fn detached(path: &Path) -> io::Result<OwnedFd> {
     use rustix::mount::OpenTreeFlags;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     Ok(rustix::mount::open_tree(rustix::fs::CWD, path, flags)?)
@@ -145,44 +144,109 @@ fn set_attributes(
 /// # Errors
 /// The kernel's; needs CAP_SETUID and CAP_SETGID.
 pub fn owner_mapping(stored: (u32, u32), shown: u32) -> io::Result<OwnedFd> {
-    let helper = Helper::start()?;
-    let proc = PathBuf::from(format!("/proc/{}", helper.0));
+    let holder = NamespaceHolder::new()?;
+    let proc = PathBuf::from(format!("/proc/{}", holder.0));
     std::fs::write(proc.join("uid_map"), format!("{} {shown} 1", stored.0))?;
     std::fs::write(proc.join("gid_map"), format!("{} {shown} 1", stored.1))?;
     Ok(std::fs::File::open(proc.join("ns/user"))?.into())
 }
 
-/// A process that does nothing in a user namespace of its own, until it is dropped.
-struct Helper(RawFd);
+/// A child in a user namespace of its own that has ended. Until it is waited for, which the drop does,
+/// the kernel keeps it, and the namespace with it.
+struct NamespaceHolder(libc::pid_t);
 
-impl Helper {
-    fn start() -> io::Result<Self> {
-        let flags = i64::from(libc::CLONE_NEWUSER | libc::SIGCHLD);
+/// The child's function and the C library's call of it take some ten bytes.
+const STACK_BYTES: usize = 4096;
+
+/// A stack as the procedure calls of all architectures want it.
+#[repr(C, align(16))]
+struct Stack([MaybeUninit<u8>; STACK_BYTES]);
+
+impl NamespaceHolder {
+    /// A fork(2) would copy the page tables of this whole process. So the child shares its memory, and this
+    /// thread waits for its end.
+    fn new() -> io::Result<Self> {
+        let mut stack = Stack([MaybeUninit::uninit(); STACK_BYTES]);
+        let top = stack.0.as_mut_ptr_range().end;
+        // Without a signal for its end the child is not discarded where SIGCHLD is ignored, and wakes
+        // nobody. With the descriptors shared, those that others close meanwhile are closed.
+        let flags = libc::CLONE_NEWUSER | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES;
+        let _blocked = BlockedSignals::new()?;
         #[expect(unsafe_code, reason = "a namespace for another process needs clone(2)")]
-        // SAFETY: without CLONE_VM the child has memory of its own, as after fork(2). It makes three
-        // system calls and never returns; it takes no lock and allocates nothing.
-        let pid = unsafe {
-            let pid = libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0);
-            if pid == 0 {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                loop {
-                    libc::pause();
-                }
-            }
-            pid
-        };
-        check(pid)?;
-        Ok(Self(
-            i32::try_from(pid).expect("a Linux pid is at most 2^22"),
-        ))
+        // SAFETY: as with vfork(2), CLONE_VFORK has this thread wait in the kernel until the child has let
+        // go of the memory. So this frame, and `top` in it, outlives the child's use, and what belongs to
+        // the thread alone, by the register that both have, is used by one of them at a time. Besides, the
+        // child touches nothing but its stack, which is aligned: the C library's wrapper calls
+        // `end_at_once` and then exit(2), and neither sets `errno`, takes a lock or allocates. All signals
+        // are blocked, so that none of this process's handlers runs in the child. Other threads run on.
+        // A SIGKILL of this process at any moment leaves a child that is some instructions from its end,
+        // for which init waits; the kernel keeps the memory until then.
+        //
+        // The memory is not within reach of a branch: ptrace(2) and what needs the same rights ask for the
+        // process's ids or a right in its namespace. The child has root's ids from its first to its last
+        // moment, the namespace belongs to root, and no other process ever enters it. Since the child does
+        // not change its ids, the memory also keeps its mark of whether it may be dumped.
+        let pid = unsafe { libc::clone(end_at_once, top.cast(), flags, ptr::null_mut()) };
+        check(pid.into())?;
+        Ok(Self(pid))
     }
 }
 
-impl Drop for Helper {
+/// The child: its status is 0.
+extern "C" fn end_at_once(_: *mut c_void) -> c_int {
+    0
+}
+
+impl Drop for NamespaceHolder {
     fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_raw(self.0).expect("a child's pid is positive");
-        // It is this process's child and not reaped: the pid is its own.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        let is_interrupted = || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+        loop {
+            #[expect(
+                unsafe_code,
+                reason = "no safe crate waits for children without a signal"
+            )]
+            // SAFETY: waitpid(2) takes a null pointer where nobody wants the status. The pid is that of a
+            // child of this process, which is waited for here alone.
+            let ended = unsafe { libc::waitpid(self.0, ptr::null_mut(), libc::__WALL) };
+            if ended >= 0 || !is_interrupted() {
+                return;
+            }
+        }
+    }
+}
+
+/// All signals of this thread are blocked until it is dropped.
+struct BlockedSignals {
+    /// Those that were blocked before.
+    before: libc::sigset_t,
+}
+
+impl BlockedSignals {
+    fn new() -> io::Result<Self> {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        #[expect(unsafe_code, reason = "no safe crate wraps pthread_sigmask")]
+        // SAFETY: sigfillset(3) fills the set that pthread_sigmask(3) reads. Both sets are this frame's.
+        let error = unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
+        };
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        #[expect(unsafe_code, reason = "the call has filled it")]
+        // SAFETY: pthread_sigmask(3) has answered with 0 and so has written the set.
+        let before = unsafe { before.assume_init() };
+        Ok(Self { before })
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        #[expect(unsafe_code, reason = "no safe crate wraps pthread_sigmask")]
+        // SAFETY: the set is one that pthread_sigmask(3) has filled, and is only read.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut());
+        }
     }
 }

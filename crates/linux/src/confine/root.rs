@@ -4,7 +4,7 @@
 //! small tmpfs takes the place of the root, with what may be reached mounted into it, and the copies
 //! of all other mounts are dropped before the program runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -35,54 +35,74 @@ enum View {
     Writable,
     /// As it is, a device.
     Device,
+    /// As this other path is, for reading.
+    Substitute(PathBuf),
     /// By another mount.
     Replaced(OwnedFd),
 }
 
-/// What a root holds, parents first.
+/// Something that a root shows.
+struct Place {
+    view: View,
+    is_directory: bool,
+}
+
+/// What a root holds.
 #[derive(Default)]
 struct Views {
-    /// By path without symbolic links.
-    mounts: BTreeMap<PathBuf, View>,
+    /// By path without symbolic links, parents first.
+    mounts: BTreeMap<PathBuf, Place>,
     /// Paths with symbolic links in them, and where they lead.
     links: BTreeMap<PathBuf, PathBuf>,
+    /// Paths of the process's own, and where they lead.
+    resolved: HashMap<PathBuf, PathBuf>,
 }
 
 impl PrivateRoot {
     /// A root that holds the paths of `reach`, and `replacements` where they are mounted.
     pub(super) fn new(reach: &Reach, replacements: Vec<(OwnedFd, PathBuf)>) -> io::Result<Self> {
-        let anchor = reach
-            .writable
-            .first()
-            .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
-        let anchor = CString::new(std::fs::canonicalize(anchor)?.into_os_string().into_vec())?;
+        let mut views = Views::of_common(&reach.common);
+        for path in &reach.writable {
+            views.add(path, View::Writable)?;
+        }
+        for (mount, path) in replacements {
+            views.add(&path, View::Replaced(mount))?;
+        }
+        let anchor = reach.writable.first();
+        let anchor = anchor.and_then(|path| views.resolved.remove(path));
+        let anchor = anchor.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let anchor = CString::new(anchor.into_os_string().into_vec())?;
         let options = [("mode", "0755"), ("size", SIZE)];
         let tmpfs = mount::tmpfs(&options, MountAttrFlags::empty())?;
-        let views = Views::new(reach, replacements)?;
+        let mut points = MountPoints::new(&tmpfs);
         let mut mounts: Vec<(OwnedFd, CString)> = Vec::new();
-        let mut shown: Vec<PathBuf> = Vec::new();
-        for (path, view) in views.mounts {
-            let is_inside = shown.iter().any(|parent| path.starts_with(parent));
+        let mut outermost: Vec<PathBuf> = Vec::new();
+        for (path, Place { view, is_directory }) in views.mounts {
+            // In the order of paths, what is inside of one comes right behind it.
+            let is_inside = outermost
+                .last()
+                .is_some_and(|parent| path.starts_with(parent));
             let mount = match view {
                 View::Readonly if is_inside => continue,
                 View::Readonly => mount::detached_readonly(&path)?,
                 View::Writable => mount::detached_writable(&path, false)?,
                 View::Device => mount::detached_writable(&path, true)?,
+                View::Substitute(source) => mount::detached_readonly(&source)?,
                 View::Replaced(mount) => mount,
             };
             let place = relative(&path)?;
+            mounts.push((mount, CString::new(place.as_os_str().as_bytes())?));
             // Inside of another mount the place exists already.
             if !is_inside {
-                make_mount_point(&tmpfs, place, path.is_dir())?;
+                points.make(place, is_directory)?;
+                outermost.push(path);
             }
-            mounts.push((mount, CString::new(place.as_os_str().as_bytes())?));
-            shown.push(path);
         }
         for (path, target) in views.links {
             // Nothing is made through a link, which would lead into the root of this process.
-            if !shown.iter().any(|parent| path.starts_with(parent)) {
-                make_link(&tmpfs, relative(&path)?, &target)?;
-                shown.push(path);
+            if !outermost.iter().any(|parent| path.starts_with(parent)) {
+                points.make_link(relative(&path)?, &target)?;
+                outermost.push(path);
             }
         }
         mount::seal(&tmpfs)?;
@@ -115,32 +135,39 @@ impl PrivateRoot {
 }
 
 impl Views {
-    fn new(reach: &Reach, replacements: Vec<(OwnedFd, PathBuf)>) -> io::Result<Self> {
+    fn of_common(common: &PathTable) -> Self {
         let mut views = Self::default();
-        for path in reach.executable.iter().chain(&reach.readable) {
-            views.add(path, View::Readonly)?;
+        for entry in &common.entries {
+            let view = match entry.access {
+                _ if entry.source != entry.place => View::Substitute(entry.source.clone()),
+                PathAccess::Device => View::Device,
+                PathAccess::Execute | PathAccess::Read => View::Readonly,
+            };
+            views.show(&entry.named, &entry.place, view, entry.is_directory);
         }
-        for path in &reach.writable {
-            views.add(path, View::Writable)?;
-        }
-        for path in &reach.devices {
-            views.add(path, View::Device)?;
-        }
-        for (mount, path) in replacements {
-            views.add(&path, View::Replaced(mount))?;
-        }
-        Ok(views)
+        views
+    }
+
+    /// Adds a path of the process's own.
+    fn add(&mut self, path: &Path, view: View) -> io::Result<()> {
+        let canonical = match self.resolved.get(path) {
+            Some(canonical) => canonical.clone(),
+            None => std::fs::canonicalize(path)?,
+        };
+        let is_directory = canonical.is_dir();
+        self.show(path, &canonical, view, is_directory);
+        self.resolved.insert(path.to_owned(), canonical);
+        Ok(())
     }
 
     /// Processes are recognised from outside by their directories' paths without links, and programs
     /// ask for their own, so mounts are there.
-    fn add(&mut self, path: &Path, view: View) -> io::Result<()> {
-        let canonical = std::fs::canonicalize(path)?;
-        if canonical != path {
-            self.links.insert(path.to_owned(), canonical.clone());
+    fn show(&mut self, named: &Path, canonical: &Path, view: View, is_directory: bool) {
+        if canonical != named {
+            self.links.insert(named.to_owned(), canonical.to_owned());
         }
-        self.mounts.insert(canonical, view);
-        Ok(())
+        let place = Place { view, is_directory };
+        self.mounts.insert(canonical.to_owned(), place);
     }
 }
 
@@ -148,44 +175,60 @@ fn relative(path: &Path) -> io::Result<&Path> {
     path.strip_prefix("/").map_err(other)
 }
 
-/// Makes an empty directory or file at `place`, and the directories on the way to it.
-fn make_mount_point(tmpfs: &OwnedFd, place: &Path, is_directory: bool) -> io::Result<()> {
-    make_parents(tmpfs, place)?;
-    if is_directory {
-        make_directory(tmpfs, place)
-    } else {
+/// What mounts are attached to in a tmpfs, and the directories on the way, each made once.
+struct MountPoints<'a> {
+    tmpfs: &'a OwnedFd,
+    directories: BTreeSet<PathBuf>,
+}
+
+impl<'a> MountPoints<'a> {
+    fn new(tmpfs: &'a OwnedFd) -> Self {
+        Self {
+            tmpfs,
+            directories: BTreeSet::new(),
+        }
+    }
+
+    /// Makes an empty directory or file at `place`.
+    fn make(&mut self, place: &Path, is_directory: bool) -> io::Result<()> {
+        if is_directory {
+            return self.make_directory(place);
+        }
+        self.make_parent(place)?;
         let mode = Mode::from_raw_mode(0o444);
         Ok(rustix::fs::mknodat(
-            tmpfs,
+            self.tmpfs,
             place,
             FileType::RegularFile,
             mode,
             0,
         )?)
     }
-}
 
-/// Makes a symbolic link at `place`, and the directories on the way to it.
-fn make_link(tmpfs: &OwnedFd, place: &Path, target: &Path) -> io::Result<()> {
-    make_parents(tmpfs, place)?;
-    Ok(rustix::fs::symlinkat(target, tmpfs, place)?)
-}
-
-fn make_parents(tmpfs: &OwnedFd, place: &Path) -> io::Result<()> {
-    let parents: Vec<&Path> = place.ancestors().skip(1).collect();
-    for directory in parents.into_iter().rev() {
-        make_directory(tmpfs, directory)?;
+    /// Makes a symbolic link at `place`.
+    fn make_link(&mut self, place: &Path, target: &Path) -> io::Result<()> {
+        self.make_parent(place)?;
+        Ok(rustix::fs::symlinkat(target, self.tmpfs, place)?)
     }
-    Ok(())
-}
 
-fn make_directory(tmpfs: &OwnedFd, place: &Path) -> io::Result<()> {
-    if place.as_os_str().is_empty() {
-        return Ok(());
+    fn make_parent(&mut self, place: &Path) -> io::Result<()> {
+        match place.parent() {
+            Some(parent) => self.make_directory(parent),
+            None => Ok(()),
+        }
     }
-    match rustix::fs::mkdirat(tmpfs, place, Mode::from_raw_mode(0o755)) {
-        Err(Errno::EXIST) | Ok(()) => Ok(()),
-        Err(error) => Err(error.into()),
+
+    fn make_directory(&mut self, place: &Path) -> io::Result<()> {
+        if place.as_os_str().is_empty() || self.directories.contains(place) {
+            return Ok(());
+        }
+        self.make_parent(place)?;
+        match rustix::fs::mkdirat(self.tmpfs, place, Mode::from_raw_mode(0o755)) {
+            Err(Errno::EXIST) | Ok(()) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.directories.insert(place.to_owned());
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::OnceLock;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -103,11 +104,26 @@ const ON_PROCESSES: [i64; 5] = [
 const BTRFS_REQUESTS: u64 = 0x9400;
 const REQUEST_TYPE: u64 = 0xff00;
 
-/// The filters of a process; the strictest answer holds.
+/// The filters of a process; the strictest answer holds. They are compiled once.
 ///
 /// # Errors
 /// On an architecture that the filters do not know.
-pub(super) fn filters(shares_user: bool) -> io::Result<Vec<BpfProgram>> {
+pub(super) fn filters(shares_user: bool) -> io::Result<&'static [BpfProgram]> {
+    static OF_OWN_USER: OnceLock<Vec<BpfProgram>> = OnceLock::new();
+    static OF_SHARED_USER: OnceLock<Vec<BpfProgram>> = OnceLock::new();
+    let known = if shares_user {
+        &OF_SHARED_USER
+    } else {
+        &OF_OWN_USER
+    };
+    if let Some(filters) = known.get() {
+        return Ok(filters);
+    }
+    let filters = compile(shares_user)?;
+    Ok(known.get_or_init(|| filters))
+}
+
+fn compile(shares_user: bool) -> io::Result<Vec<BpfProgram>> {
     let mut refused: Rules = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     refused.insert(libc::SYS_socket, socket_rules()?);
     refused.insert(libc::SYS_socketpair, socket_rules()?);

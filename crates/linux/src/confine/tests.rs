@@ -47,13 +47,25 @@ fn start(reach: &Reach, user: PrivateUser, script: &str) -> (Child, ChildStdin) 
     (child, stdin)
 }
 
-fn shell() -> Reach {
+/// What the shell needs.
+fn shell_paths() -> CommonPaths {
     let programs = ["/bin", "/lib", "/lib64", "/usr"].map(PathBuf::from);
-    Reach {
+    CommonPaths {
         executable: programs.into_iter().filter(|path| path.exists()).collect(),
         devices: vec!["/dev/null".into()],
-        ..Reach::default()
+        ..CommonPaths::default()
     }
+}
+
+fn reach(common: CommonPaths) -> Reach {
+    Reach {
+        common: Arc::new(PathTable::look_up(common).expect("a table of paths")),
+        writable: Vec::new(),
+    }
+}
+
+fn shell() -> Reach {
+    reach(shell_paths())
 }
 
 #[test]
@@ -126,8 +138,9 @@ fn a_process_with_a_root_of_its_own_holds_no_other_mount() {
     let (mut child, stdin) = start(&reach, user, &script);
     let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", child.id()))
         .expect("a process that runs");
+    let common = shell_paths();
     let within = |mounted: &str| {
-        let reached = [&reach.executable, &reach.writable, &reach.devices];
+        let reached = [&common.executable, &reach.writable, &common.devices];
         let mut reached = reached.into_iter().flatten();
         let mut real = |path: &PathBuf| {
             let path = std::fs::canonicalize(path).expect("a path that is within reach");
@@ -146,6 +159,131 @@ fn a_process_with_a_root_of_its_own_holds_no_other_mount() {
     assert!(child.wait().expect("a child").success());
     let owner = std::fs::metadata(inside.join("file")).expect("what it wrote");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), stored.0);
+}
+
+#[test]
+fn a_root_shows_a_file_in_the_place_of_another_one() {
+    if !rustix::process::geteuid().is_root() {
+        not_checked("a root file system of its own takes root");
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let [inside, shown, link, other] =
+        ["inside", "shown", "link", "other"].map(|name| place.path().join(name));
+    std::fs::create_dir(&inside).expect("a directory in it");
+    std::fs::write(&shown, "what is there\n").expect("a file");
+    std::fs::write(&other, "what is shown\n").expect("a file");
+    // The place may be named through a symbolic link, as any path.
+    std::os::unix::fs::symlink(&shown, &link).expect("a link");
+    let user = PrivateUser {
+        id: USER,
+        mounts: Vec::new(),
+        scratch: None,
+    };
+    let mut reach = reach(CommonPaths {
+        replacements: vec![Replacement {
+            path: other.clone(),
+            shown_at: link.clone(),
+        }],
+        ..shell_paths()
+    });
+    reach.writable.push(inside);
+    let script = format!(
+        "test \"$(cat {0})\" = 'what is shown' && test \"$(cat {1})\" = 'what is shown' \
+            && ! test -e {2} && ! echo x > {0} && cat",
+        shown.display(),
+        link.display(),
+        other.display()
+    );
+    let (mut child, stdin) = start(&reach, user, &script);
+    drop(stdin);
+    assert!(child.wait().expect("a child").success());
+}
+
+#[test]
+fn mappings_of_owners_leave_neither_processes_nor_blocked_signals() {
+    if !rustix::process::geteuid().is_root() {
+        not_checked("mappings of owners take root");
+        return;
+    }
+    let of_this_thread = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/{file}"));
+    let blocked = || {
+        let status = of_this_thread("status").expect("a thread that runs");
+        let line = status.lines().find(|line| line.starts_with("SigBlk:"));
+        line.expect("signals that are blocked").to_owned()
+    };
+    let make = |number: u32| {
+        let before = blocked();
+        let made: Vec<OwnedFd> = (0..10)
+            .map(|index| mount::owner_mapping((0, 0), USER - number - index).expect("a mapping"))
+            .collect();
+        assert_eq!(blocked(), before);
+        // The kernel may be built without the list.
+        assert_eq!(of_this_thread("children").unwrap_or_default(), "");
+        made
+    };
+    // As when several servers start at the same time.
+    let mappings: Vec<OwnedFd> = std::thread::scope(|scope| {
+        let threads = [0, 10, 20, 30].map(|number| scope.spawn(move || make(number)));
+        let made = threads.into_iter();
+        made.flat_map(|thread| thread.join().expect("ten mappings"))
+            .collect()
+    });
+    let namespaces: std::collections::BTreeSet<u64> = mappings
+        .iter()
+        .map(|mapping| rustix::fs::fstat(mapping).expect("a namespace").st_ino)
+        .collect();
+    assert_eq!(namespaces.len(), 40);
+}
+
+#[test]
+fn processes_of_a_user_are_killed_whether_they_may_be_dumped_or_not() {
+    use rustix::process::{Pid, WaitId, WaitIdOptions};
+    if !rustix::process::geteuid().is_root() {
+        not_checked("a process of another user takes root");
+        return;
+    }
+    // Not that of another test, whose processes are to live.
+    let user = USER - 1_000;
+    let place = tempfile::tempdir().expect("a directory");
+    let set_mode = |path: &Path, mode: u32| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, permissions).expect("a file of this user's");
+    };
+    set_mode(place.path(), 0o711);
+    // A program that its user cannot read may not be dumped.
+    let unreadable = place.path().join("cat");
+    std::fs::copy("/bin/cat", &unreadable).expect("a program");
+    set_mode(&unreadable, 0o711);
+    let programs = [Path::new("/bin/cat"), &unreadable];
+    let mut children = programs.map(|program| {
+        let mut command = Command::new(program);
+        command.uid(user).gid(user).stdin(Stdio::piped());
+        command.spawn().expect("a program of another user")
+    });
+    let owner = |child: &Child| {
+        let file = format!("/proc/{}/status", child.id());
+        std::fs::metadata(file).expect("a process that runs").uid()
+    };
+    assert_eq!(
+        children.each_ref().map(owner),
+        [user, 0],
+        "one may be dumped"
+    );
+    assert!(has_processes(user));
+    assert_eq!(kill_processes_of(user), 2);
+    for child in &children {
+        let pid = Pid::from_child(child);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        rustix::process::waitid(WaitId::Pid(pid), options).expect("a child");
+    }
+    assert_eq!(kill_processes_of(user), 0, "they have ended");
+    for child in &mut children {
+        let status = child.wait().expect("a child");
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert_eq!(signal, Some(libc::SIGKILL));
+    }
+    assert!(!has_processes(user));
 }
 
 #[test]

@@ -5,15 +5,20 @@ use std::time::Duration;
 
 use super::*;
 use crate::cgroup::ControlGroup;
-use crate::confine::{ProcessLimits, Reach};
+use crate::confine::{CommonPaths, PathTable, ProcessLimits, Reach};
 use crate::test_support::new_group;
 
 fn confinement() -> Confinement {
-    let programs = ["/bin", "/lib", "/lib64", "/usr"].map(PathBuf::from);
-    let reach = Reach {
-        executable: programs.into_iter().filter(|path| path.exists()).collect(),
+    let common = CommonPaths {
+        executable: ["/bin", "/lib", "/lib64", "/usr"]
+            .map(PathBuf::from)
+            .to_vec(),
         devices: vec!["/dev/null".into()],
-        ..Reach::default()
+        ..CommonPaths::default()
+    };
+    let reach = Reach {
+        common: PathTable::look_up(common).expect("a table of paths").into(),
+        writable: Vec::new(),
     };
     let limits = ProcessLimits {
         memory_bytes_max: 1 << 30,

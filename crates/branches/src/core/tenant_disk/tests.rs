@@ -22,6 +22,10 @@ fn disk(branches: &[(u8, u64)]) -> TenantDisk {
     }
 }
 
+fn tenants(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
 #[test]
 fn a_tenant_is_measured_when_what_was_written_could_take_it_over_its_limit() {
     let mut disks = TenantDisks::default();
@@ -41,8 +45,36 @@ fn a_tenant_is_measured_when_what_was_written_could_take_it_over_its_limit() {
     assert!(!disks.is_due("one", 100 * MIB), "not for each byte");
     disks.note_free(973 * MIB);
     assert!(disks.is_due("one", 100 * MIB));
-    disks.retain(|tenant| tenant != "one");
+    disks.note_tenants(disks.written(), tenants(&["two"]));
     assert_eq!(disks.bytes_of("one"), 0);
+}
+
+#[test]
+fn a_new_tenant_has_no_more_than_was_written_since_it_was_missing() {
+    let mut disks = TenantDisks::default();
+    let limit = 100 * MIB;
+    disks.note_free(1_000 * MIB);
+    disks.note_tenants(disks.written(), tenants(&["old"]));
+    assert!(disks.is_due("old", limit), "it may have anything");
+    disks.note_free(950 * MIB);
+    disks.note_tenants(disks.written(), tenants(&["new", "old"]));
+    assert!(!disks.is_due("new", limit));
+    assert!(disks.is_due("old", limit), "it was not measured yet");
+    disks.note_free(901 * MIB);
+    assert!(!disks.is_due("new", limit));
+    disks.note_free(900 * MIB);
+    assert!(disks.is_due("new", limit), "all may be its own");
+    let measured = disk(&[(1, 101 * MIB), (2, MIB)]);
+    let stopped = disks.record("new", disks.written(), measured, limit);
+    assert_eq!(stopped, Some(id(1)), "it had nothing before");
+    // One that goes and comes again, as between two bursts.
+    disks.note_tenants(disks.written(), tenants(&["old"]));
+    disks.note_free(850 * MIB);
+    disks.note_tenants(disks.written(), tenants(&["new", "old"]));
+    assert_eq!(disks.bytes_of("new"), 0);
+    assert!(!disks.is_due("new", limit) && !disks.is_full("new"));
+    disks.note_free(800 * MIB);
+    assert!(disks.is_due("new", limit));
 }
 
 #[test]

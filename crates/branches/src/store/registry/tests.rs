@@ -85,6 +85,7 @@ fn what_is_stored_comes_back() {
     assert_eq!(registry.templates(), vec![template()]);
     assert_eq!(registry.branches(), vec![branch(1)]);
     assert_eq!(registry.branch(branch(1).id), Some(branch(1)));
+    assert_eq!(registry.losses(template().id), template().losses);
     let again = Registry::open(&directory.path().join("state.db")).unwrap();
     assert_eq!(again.templates(), vec![template()]);
     assert_eq!(again.branches(), vec![branch(1)]);
@@ -122,6 +123,22 @@ fn a_name_is_unique_among_the_living() {
     let found = registry.branch_named("default", &branch(2).name);
     assert_eq!(found.map(|branch| branch.id), Some(branch(2).id));
     assert_eq!(registry.branch_named("other", &branch(2).name), None);
+}
+
+#[test]
+fn branches_are_counted_in_all_and_of_a_tenant() {
+    let (_directory, registry) = registry();
+    let of = |tenant: &str, number: u8| Branch {
+        tenant: tenant.to_owned(),
+        name: format!("pr-{number}").parse().unwrap(),
+        ..branch(number)
+    };
+    registry
+        .insert_branches(&[of("one", 1), of("one", 2), of("two", 3)])
+        .unwrap();
+    let counts = registry.counts_where("one", |branch| branch.id != of("one", 2).id);
+    assert_eq!((counts.all, counts.of_tenant), (2, 1));
+    assert_eq!(registry.counts_where("", |_| true).of_tenant, 0);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Copies by subvolume snapshot.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use egret_base::Timestamp;
 use egret_linux::subvolume;
@@ -59,20 +62,64 @@ impl Volume for Btrfs {
     }
 }
 
-/// Data that writers have been promised room for and that is not allocated yet; 0 where the kernel
-/// does not show it.
-pub(super) fn promised_bytes(root: &Path) -> u64 {
-    let read = || -> Option<u64> {
-        let device = device_of(root)?;
-        let file_systems = std::fs::read_dir("/sys/fs/btrfs").ok()?;
-        let own = file_systems
-            .flatten()
-            .map(|entry| entry.path())
-            .find(|path| path.join("devices").join(&device).exists())?;
-        let text = std::fs::read_to_string(own.join("allocation/data/bytes_may_use")).ok()?;
+/// Where the kernel shows how much data writers have been promised room for that is not allocated yet. It is
+/// asked several times a second, and found once for each file system.
+#[derive(Debug, Default)]
+pub(super) struct PromisedBytes {
+    known: Mutex<Option<Promise>>,
+}
+
+/// Of one file system.
+#[derive(Debug)]
+struct Promise {
+    /// As statvfs(3) has it.
+    file_system: u64,
+    /// `None` where the kernel shows nothing.
+    file: Option<File>,
+}
+
+impl PromisedBytes {
+    /// The bytes of the file system on which `root` is, whose id is `file_system`; 0 where they are not shown.
+    pub(super) fn of(&self, file_system: u64, root: &Path) -> u64 {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = known
+            .as_ref()
+            .filter(|promise| promise.file_system == file_system);
+        // It cannot be read where the file system was unmounted and mounted again.
+        if let Some(bytes) = kept.and_then(Promise::bytes) {
+            return bytes;
+        }
+        let promise = Promise {
+            file_system,
+            file: shown_for(root),
+        };
+        let bytes = promise.bytes();
+        *known = Some(promise);
+        bytes.unwrap_or(0)
+    }
+}
+
+impl Promise {
+    /// `None` where the file cannot be read.
+    fn bytes(&self) -> Option<u64> {
+        let Some(file) = &self.file else {
+            return Some(0);
+        };
+        let mut text = [0; 32];
+        let length = file.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(&text[..length]).ok()?;
         text.trim().parse().ok()
-    };
-    read().unwrap_or(0)
+    }
+}
+
+fn shown_for(root: &Path) -> Option<File> {
+    let device = device_of(root)?;
+    let file_systems = std::fs::read_dir("/sys/fs/btrfs").ok()?;
+    let own = file_systems
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.join("devices").join(&device).exists())?;
+    File::open(own.join("allocation/data/bytes_may_use")).ok()
 }
 
 /// The name of the device of the btrfs that `root` is on, as proc_pid_mountinfo(5) shows it: the
@@ -91,3 +138,6 @@ fn device_of(root: &Path) -> Option<std::ffi::OsString> {
     let device = std::fs::canonicalize(device).ok()?;
     device.file_name().map(ToOwned::to_owned)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use egret_base::Timestamp;
 use egret_linux::directory::{Directory, Kind, kind_of};
 use egret_linux::extents::unshared_bytes;
 use egret_linux::subvolume;
-use rustix::fs::Stat;
+use rustix::fs::{Stat, StatVfs};
 
 use crate::config::BranchesConfig;
 use crate::error::BranchesError;
@@ -71,6 +71,15 @@ pub struct Space {
     pub free: u64,
 }
 
+impl Space {
+    fn of(found: &StatVfs) -> Self {
+        Self {
+            size: found.f_blocks * found.f_frsize,
+            free: found.f_bavail * found.f_frsize,
+        }
+    }
+}
+
 /// Makes, measures and removes copies of data directories. Calls block.
 pub trait Volume: Send + Sync {
     /// Which driver this is.
@@ -122,9 +131,20 @@ pub struct Mounted {
     pub root: PathBuf,
     /// The image that is mounted there, when Egret made one.
     pub image: Option<PathBuf>,
+    promised: Arc<btrfs::PromisedBytes>,
 }
 
 impl Mounted {
+    /// The volume at `root`, on which `volume` makes copies.
+    pub(crate) fn new(volume: Arc<dyn Volume>, root: PathBuf, image: Option<PathBuf>) -> Self {
+        Self {
+            volume,
+            root,
+            image,
+            promised: Arc::default(),
+        }
+    }
+
     /// The data directory of the embedded server.
     pub fn source(&self) -> PathBuf {
         self.root.join("source")
@@ -136,8 +156,9 @@ impl Mounted {
     /// # Errors
     /// [`BranchesError::Io`].
     pub fn writable_bytes(&self) -> Result<u64, BranchesError> {
-        let free = self.space()?.free;
-        Ok(free.saturating_sub(btrfs::promised_bytes(&self.root)))
+        let found = self.examine()?;
+        let promised = self.promised.of(found.f_fsid, &self.root);
+        Ok(Space::of(&found).free.saturating_sub(promised))
     }
 
     /// Room on the file system.
@@ -145,12 +166,12 @@ impl Mounted {
     /// # Errors
     /// [`BranchesError::Io`].
     pub fn space(&self) -> Result<Space, BranchesError> {
-        let answer = rustix::fs::statvfs(&self.root)
-            .map_err(|error| crate::error::io("examine", &self.root)(error.into()))?;
-        Ok(Space {
-            size: answer.f_blocks * answer.f_frsize,
-            free: answer.f_bavail * answer.f_frsize,
-        })
+        Ok(Space::of(&self.examine()?))
+    }
+
+    fn examine(&self) -> Result<StatVfs, BranchesError> {
+        rustix::fs::statvfs(&self.root)
+            .map_err(|error| crate::error::io("examine", &self.root)(error.into()))
     }
 }
 
@@ -198,11 +219,8 @@ pub fn open(data_dir: &Path, config: &BranchesConfig) -> Result<Mounted, Branche
         }
     }
     let driver = chosen(wanted, offered)?;
-    let mounted = Mounted {
-        volume: driver_for(driver),
-        image: image.exists().then_some(image),
-        root,
-    };
+    let image = image.exists().then_some(image);
+    let mounted = Mounted::new(driver_for(driver), root, image);
     let source = mounted.source();
     if !source.exists() {
         let made = mounted.volume.create(&source);

@@ -66,11 +66,7 @@ fn copy_of(path: &Path, number: u8) -> TenantCopy {
 }
 
 fn measured(root: &Path, copies: &[TenantCopy]) -> crate::core::tenant_disk::TenantDisk {
-    let mounted = Mounted {
-        volume: driver_for(Driver::Copy),
-        root: root.to_owned(),
-        image: None,
-    };
+    let mounted = Mounted::new(driver_for(Driver::Copy), root.to_owned(), None);
     measure(&mounted, copies, &[]).unwrap()
 }
 

@@ -1,0 +1,153 @@
+//! Paths that many confined processes reach alike, looked up once for all of them.
+//!
+//! To look one up takes some ten system calls: the way through symbolic links, what is there, and a
+//! descriptor for Landlock. Whether a table still holds takes one for each path.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+use super::*;
+
+/// What several processes reach alike. Paths that do not exist are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommonPaths {
+    /// Directories and files to read and execute: programs and libraries.
+    pub executable: Vec<PathBuf>,
+    /// Directories and files to read.
+    pub readable: Vec<PathBuf>,
+    /// Devices to read and write.
+    pub devices: Vec<PathBuf>,
+    /// What a process with a root of its own finds in the place of something else.
+    pub replacements: Vec<Replacement>,
+}
+
+/// A file to read, and the path at which it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whose place it takes; without something there it is left out.
+    pub shown_at: PathBuf,
+}
+
+/// [`CommonPaths`] as they were when they were looked up.
+#[derive(Debug)]
+pub struct PathTable {
+    wanted: CommonPaths,
+    /// What each path of `wanted` led to, in their order.
+    identities: Vec<Option<FileIdentity>>,
+    pub(super) entries: Vec<PathEntry>,
+}
+
+/// One path.
+#[derive(Debug)]
+pub(super) struct PathEntry {
+    /// The path by which processes ask for it.
+    pub(super) named: PathBuf,
+    /// The same without symbolic links.
+    pub(super) place: PathBuf,
+    /// What is shown there, without symbolic links: `place` itself, unless it is a replacement.
+    pub(super) source: PathBuf,
+    /// `source`, opened as a mere path.
+    pub(super) descriptor: OwnedFd,
+    pub(super) is_directory: bool,
+    pub(super) access: PathAccess,
+}
+
+/// What may be done with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PathAccess {
+    Execute,
+    Read,
+    Device,
+}
+
+/// By which a file is known while it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+}
+
+impl CommonPaths {
+    fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        let lists = [&self.executable, &self.readable, &self.devices];
+        let replacements = self.replacements.iter();
+        let replacements = replacements.flat_map(|file| [&file.path, &file.shown_at]);
+        lists.into_iter().flatten().chain(replacements)
+    }
+
+    fn identities(&self) -> impl Iterator<Item = Option<FileIdentity>> {
+        self.all().map(|path| FileIdentity::of(path))
+    }
+}
+
+impl FileIdentity {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
+}
+
+impl PathTable {
+    /// Looks all paths up.
+    ///
+    /// # Errors
+    /// The kernel's, for instance when this process has no descriptor left.
+    pub fn look_up(wanted: CommonPaths) -> io::Result<Self> {
+        // First: what changes meanwhile makes the table one that does not hold.
+        let identities = wanted.identities().collect();
+        let lists = [
+            (&wanted.executable, PathAccess::Execute),
+            (&wanted.readable, PathAccess::Read),
+            (&wanted.devices, PathAccess::Device),
+        ];
+        let mut entries: Vec<PathEntry> = Vec::new();
+        for (paths, access) in lists {
+            for path in paths {
+                entries.extend(PathEntry::look_up(path, path, access)?);
+            }
+        }
+        for Replacement { path, shown_at } in &wanted.replacements {
+            entries.extend(PathEntry::look_up(path, shown_at, PathAccess::Read)?);
+        }
+        Ok(Self {
+            wanted,
+            identities,
+            entries,
+        })
+    }
+
+    /// Whether it is the table of these paths, and each of them leads to what it led to.
+    pub fn holds(&self, wanted: &CommonPaths) -> bool {
+        self.wanted == *wanted && wanted.identities().eq(self.identities.iter().copied())
+    }
+}
+
+impl PathEntry {
+    /// `None` where there is no such file.
+    fn look_up(path: &Path, named: &Path, access: PathAccess) -> io::Result<Option<Self>> {
+        let (Ok(source), Ok(place)) = (fs::canonicalize(path), fs::canonicalize(named)) else {
+            return Ok(None);
+        };
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::open(&source, flags, Mode::empty())?;
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode);
+        Ok(Some(Self {
+            named: named.to_owned(),
+            place,
+            source,
+            descriptor,
+            is_directory: kind == FileType::Directory,
+            access,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;
