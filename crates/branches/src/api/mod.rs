@@ -33,6 +33,7 @@ use crate::store::secret::Secret;
 use crate::store::volume::Mounted;
 use faults::Faults;
 use pool::Pool;
+use reset::PendingUndo;
 use resident::Resident;
 use tenant_disk::TenantTurns;
 
@@ -191,6 +192,8 @@ pub(crate) struct Slot {
     memory_kills: AtomicU64,
     /// What was done to it, and why, that its users did not ask for.
     notice: Mutex<Option<String>>,
+    /// A reset that failed and is not undone yet.
+    pending_undo: Mutex<Option<PendingUndo>>,
 }
 
 impl Slot {
@@ -209,6 +212,7 @@ impl Slot {
             ends: watch::Sender::new(0),
             memory_kills: AtomicU64::new(0),
             notice: Mutex::default(),
+            pending_undo: Mutex::default(),
         }
     }
 

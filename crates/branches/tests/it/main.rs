@@ -17,6 +17,8 @@ mod pool_faults;
 mod resets;
 mod resident;
 mod rights;
+mod starts;
 mod tenant_disk;
 mod unanswered;
+mod unfinished_resets;
 mod volumes;
