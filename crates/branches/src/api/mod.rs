@@ -46,6 +46,7 @@ mod memory;
 pub mod pool;
 mod postmaster;
 mod probe;
+mod promised_room;
 pub(crate) mod recover;
 mod rehearsal;
 mod reset;
@@ -123,6 +124,10 @@ pub(crate) struct Inner {
     manifests: Mutex<()>,
     /// Templates that a reset may give back to its branch.
     pub(crate) held_templates: Mutex<Vec<TemplateId>>,
+    /// Held while a branch that is about to be made is counted and recorded.
+    intents: Mutex<()>,
+    /// Bytes of the volume that copies under way take.
+    promised: Mutex<u64>,
     /// Held while a reset gives a branch another parent.
     pub(crate) lineage: Mutex<()>,
     /// Held for reading while a template is built, for writing while none may be.
@@ -301,6 +306,8 @@ impl Branches {
                 templates_gate: tokio::sync::RwLock::default(),
                 manifests: Mutex::default(),
                 held_templates: Mutex::default(),
+                intents: Mutex::default(),
+                promised: Mutex::default(),
                 lineage: Mutex::default(),
                 builds: tokio::sync::RwLock::default(),
                 head_build: tokio::sync::Mutex::default(),

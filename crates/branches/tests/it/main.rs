@@ -21,4 +21,5 @@ mod starts;
 mod tenant_disk;
 mod unanswered;
 mod unfinished_resets;
+mod unrecorded;
 mod volumes;
