@@ -340,6 +340,12 @@ impl BranchesError {
         is_limited || self.is_disk_full() || self.is_servers_full()
     }
 
+    /// Whether the cause lies outside of the branch that something was to be done with: there is no room, the registry
+    /// cannot be written, or Egret stops.
+    pub(crate) fn is_external(&self) -> bool {
+        self.is_without_room() || matches!(self, BranchesError::State(_) | BranchesError::Stopping)
+    }
+
     /// Whether the file system has no room.
     pub(crate) fn is_disk_full(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
@@ -398,8 +404,9 @@ mod tests {
             },
             BranchesError::Postgres(PostgresError::NoProcessLeft { max: 10 }),
         ] {
-            assert!(error.is_without_room(), "{error}");
+            assert!(error.is_without_room() && error.is_external(), "{error}");
         }
+        assert!(BranchesError::Stopping.is_external());
         for error in [
             of_file(ErrorKind::NotFound),
             of_file(ErrorKind::PermissionDenied),

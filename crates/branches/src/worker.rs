@@ -377,6 +377,7 @@ impl Inner {
             tracing::warn!(%error, "the volume was not flushed");
             return;
         }
+        let ran_now = |branch: &Branch| branch.boot_id.as_ref() == Some(&started.boot_id);
         for mut branch in recorded() {
             if left.contains(&branch.id) {
                 continue;
@@ -384,7 +385,7 @@ impl Inner {
             match branch.state {
                 BranchState::Running => branch.boot_id = None,
                 // Its files are on the disk, unless they are of before a crash of the machine.
-                BranchState::Failed if branch.boot_id.as_ref() == Some(&started.boot_id) => {
+                BranchState::Failed | BranchState::Suspended if ran_now(&branch) => {
                     branch.boot_id = None;
                 }
                 // What its sessions made it worth is gone with them.

@@ -45,9 +45,14 @@ impl Decision {
 impl Restarts {
     /// Records an end at `now` and decides.
     pub fn ended(&mut self, now: Timestamp) -> Decision {
-        self.ends.retain(|end| now.since(*end) < WINDOW);
         self.ends.push(now);
-        let doublings = u32::try_from(self.ends.len() - 1)
+        self.put_off(now)
+    }
+
+    /// Decides about a server that could not be started for a reason that is not its own: nothing is counted.
+    pub fn put_off(&mut self, now: Timestamp) -> Decision {
+        self.ends.retain(|end| now.since(*end) < WINDOW);
+        let doublings = u32::try_from(self.ends.len().saturating_sub(1))
             .unwrap_or(u32::MAX)
             .min(16);
         Decision {

@@ -71,7 +71,11 @@ impl Branches {
             }
         }
         for child in family {
-            self.inner.destroy(child).await?;
+            match self.inner.destroy(child).await {
+                // It has gone meanwhile, as where its lifetime was over.
+                Err(BranchesError::NotFound { .. }) => {}
+                destroyed => drop(destroyed?),
+            }
         }
         self.inner.destroy(branch).await
     }
@@ -207,6 +211,12 @@ impl Inner {
                 name: branch.name.to_string(),
             });
         };
+        // That may have changed while the slot was held.
+        if living.protected {
+            return Err(BranchesError::Protected {
+                name: living.name.to_string(),
+            });
+        }
         self.entomb(living, &slot, &held)
     }
 
@@ -396,8 +406,8 @@ impl Inner {
         }
         let was_stopped = branch.state != BranchState::Running;
         if let Err(error) = self.start_again(&mut branch).await {
-            // Its files are in order: it is woken as soon as there is room for its server.
-            if !error.is_without_room() {
+            // Its files are in order: it is woken as soon as there is room for its server, say.
+            if !error.is_external() {
                 self.give_up(branch, &error);
             }
             return Err(error);

@@ -1,25 +1,24 @@
 //! Creating a branch: intent, clone, start, receipt.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::Limit;
-use egret_base::Timestamp;
 use egret_base::settings::Size;
 
 use egret_postgres::PostgresError;
 
-use super::{Branches, Inner, Stopwatch};
+use super::{Branches, Inner, Stopwatch, lock};
 use crate::core::request;
 use crate::error::{BranchesError, io};
 use crate::model::{
-    Branch, BranchId, BranchState, From, NewBranch, Receipt, Template, TemplateId, TemplateState,
+    Branch, BranchId, BranchState, From, NewBranch, Receipt, RolePassword, Template, TemplateId,
+    TemplateState,
 };
 use crate::store::prepare;
 use crate::store::source::blocking;
-use crate::store::volume::Driver;
 
 /// What became of a request for a branch.
 #[derive(Clone, Debug)]
@@ -94,7 +93,6 @@ impl Inner {
     }
 
     async fn create(self: &Arc<Self>, asked: NewBranch) -> Result<Created, BranchesError> {
-        let started = self.started()?;
         let mut watch = Stopwatch::start();
         if let Some(existing) = self.existing(&asked).await? {
             return Ok(Created::Existing(existing));
@@ -120,14 +118,15 @@ impl Inner {
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;
         self.steps.before("create.intent");
-        if let Err(error) = started.registry.insert_branch_with(&branch, passwords) {
+        if let Err(error) = self.insert_counted(&branch, passwords) {
+            lock(&self.slots).remove(&id);
             // Another request for the name was faster. Who is at work on that branch may wait for the
             // gate, so it is not held while waiting for them.
             drop(gate);
             if let Some(existing) = self.existing(&asked).await? {
                 return Ok(Created::Existing(existing));
             }
-            return Err(error.into());
+            return Err(error);
         }
         drop(gate);
         watch.phase("intent");
@@ -138,10 +137,28 @@ impl Inner {
             }
             Err(error) => {
                 self.metrics.failed();
-                self.bury(branch)?;
+                self.discard(branch.id);
                 Err(blame(error, &asked))
             }
         }
+    }
+
+    /// Records a branch that is about to be made, unless there are as many as there may be. Requests at the same time
+    /// would each find the place that there is for one.
+    fn insert_counted(
+        &self,
+        branch: &Branch,
+        passwords: Vec<RolePassword>,
+    ) -> Result<(), BranchesError> {
+        let registry = &self.started()?.registry;
+        let _turn = lock(&self.intents);
+        if registry
+            .branch_named(&branch.tenant, &branch.name)
+            .is_none()
+        {
+            self.check_count(&branch.tenant)?;
+        }
+        Ok(registry.insert_branch_with(branch, passwords)?)
     }
 
     /// The living branch of that name, when the request fits it; waits for one that is just made.
@@ -153,7 +170,18 @@ impl Inner {
         request::same(&found, asked)?;
         let slot = self.slot(found.id);
         let _held = slot.lock.lock().await;
-        Ok(registry.branch_named(&asked.tenant, &asked.name))
+        let found = registry.branch_named(&asked.tenant, &asked.name);
+        match found {
+            Some(branch) if branch.state == BranchState::Creating => {
+                Err(BranchesError::WrongState {
+                    name: branch.name.to_string(),
+                    state: branch.state.as_str(),
+                    hint: "its creation failed, which is not recorded yet: try again in a moment"
+                        .to_owned(),
+                })
+            }
+            found => Ok(found),
+        }
     }
 
     /// The row as it stands before anything is done.
@@ -224,6 +252,7 @@ impl Inner {
     ) -> Result<(), BranchesError> {
         let volume = self.mounted().volume;
         let from = self.paths.template(template);
+        let _room = self.promise_room(&from).await?;
         self.steps.before("create.clone");
         let cloned = blocking(move || volume.clone_tree(&from, &to).map_err(io("clone", &from)));
         match cloned.await {
@@ -299,33 +328,6 @@ impl Inner {
         let usable = |found: &Template| found.state == TemplateState::Ready && found.is_for(tenant);
         let found = self.started()?.registry.template(id).filter(usable);
         found.ok_or_else(|| BranchesError::TemplateNotFound { id: id.to_string() })
-    }
-
-    /// Refuses when a copy of `data` does not fit: one that shares blocks takes next to nothing, one
-    /// that copies every byte takes as much as there is. Returns the bytes that it takes.
-    pub(crate) async fn check_room_for(&self, data: &Path) -> Result<u64, BranchesError> {
-        self.check_room()?;
-        let mounted = self.mounted();
-        if mounted.volume.driver() != Driver::Copy {
-            return Ok(0);
-        }
-        let (volume, from) = (mounted.volume.clone(), data.to_owned());
-        let copied = blocking(move || {
-            let epoch = Timestamp::from_micros(0);
-            volume
-                .diverged_bytes(&from, epoch)
-                .map_err(io("measure", &from))
-        })
-        .await?;
-        let free = mounted.space()?.free;
-        let needed = Size(self.config.free_min.bytes().saturating_add(copied));
-        if free < needed.bytes() {
-            return Err(BranchesError::VolumeFull {
-                free: Size(free).rounded_down(),
-                needed: needed.rounded_up(),
-            });
-        }
-        Ok(copied)
     }
 
     /// Refuses as [`Inner::check_room_for`]; the template may be removed meanwhile, which is said.

@@ -15,7 +15,7 @@ pub(crate) struct Faults {
     pub registry: Condition,
     /// Manifests of leased branches could not be written.
     pub manifests: Condition,
-    /// Entries of the pool could not be thrown away.
+    /// Former entries of the pool, and branches whose creation failed, could not be thrown away.
     pub discards: ConditionSet,
     /// Files of destroyed branches could not be deleted.
     pub deletions: ConditionSet,

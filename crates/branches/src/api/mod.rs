@@ -33,6 +33,7 @@ use crate::store::secret::Secret;
 use crate::store::volume::Mounted;
 use faults::Faults;
 use pool::Pool;
+use reset::PendingUndo;
 use resident::Resident;
 use tenant_disk::TenantTurns;
 
@@ -45,6 +46,7 @@ mod memory;
 pub mod pool;
 mod postmaster;
 mod probe;
+mod promised_room;
 pub(crate) mod recover;
 mod rehearsal;
 mod reset;
@@ -122,6 +124,10 @@ pub(crate) struct Inner {
     manifests: Mutex<()>,
     /// Templates that a reset may give back to its branch.
     pub(crate) held_templates: Mutex<Vec<TemplateId>>,
+    /// Held while a branch that is about to be made is counted and recorded.
+    intents: Mutex<()>,
+    /// Bytes of the volume that copies under way take.
+    promised: Mutex<u64>,
     /// Held while a reset gives a branch another parent.
     pub(crate) lineage: Mutex<()>,
     /// Held for reading while a template is built, for writing while none may be.
@@ -191,6 +197,8 @@ pub(crate) struct Slot {
     memory_kills: AtomicU64,
     /// What was done to it, and why, that its users did not ask for.
     notice: Mutex<Option<String>>,
+    /// A reset that failed and is not undone yet.
+    pending_undo: Mutex<Option<PendingUndo>>,
 }
 
 impl Slot {
@@ -209,6 +217,7 @@ impl Slot {
             ends: watch::Sender::new(0),
             memory_kills: AtomicU64::new(0),
             notice: Mutex::default(),
+            pending_undo: Mutex::default(),
         }
     }
 
@@ -297,6 +306,8 @@ impl Branches {
                 templates_gate: tokio::sync::RwLock::default(),
                 manifests: Mutex::default(),
                 held_templates: Mutex::default(),
+                intents: Mutex::default(),
+                promised: Mutex::default(),
                 lineage: Mutex::default(),
                 builds: tokio::sync::RwLock::default(),
                 head_build: tokio::sync::Mutex::default(),

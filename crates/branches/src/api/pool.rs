@@ -49,7 +49,7 @@ pub(crate) struct Pool {
     pub(super) unflushed: AtomicBool,
     /// Branches whose manifests are to be written: of those leased they say still that they are in the pool.
     pub(super) unwritten: Mutex<Vec<BranchId>>,
-    /// Taken out to be thrown away, which failed and is tried again.
+    /// Branches that were never handed out and are to be thrown away, which failed and is tried again.
     pub(super) stranded: Mutex<Vec<BranchId>>,
     /// Somebody has asked for something since the last refill failed: it is not waited any longer.
     pub(super) impatient: AtomicBool,
@@ -378,14 +378,18 @@ impl Inner {
         Ok(None)
     }
 
-    /// Turns an entry that was taken out of the pool into a tombstone, later if not now.
+    /// Turns a branch that was never handed out into a tombstone, later if not now: an entry taken out of the pool,
+    /// or one whose creation failed.
     pub(crate) fn discard(&self, id: BranchId) {
         let (subject, faults) = (id.to_string(), &self.faults.discards);
         match self.try_to_discard(id) {
-            Ok(()) => faults.recover(&subject, "a former entry of the pool is thrown away"),
+            Ok(()) => faults.recover(
+                &subject,
+                "a branch that was never handed out is thrown away",
+            ),
             Err(_) if self.stopping.load(Ordering::Acquire) => {}
             Err(error) => {
-                let message = "a former entry of the pool was not thrown away yet";
+                let message = "a branch that was never handed out was not thrown away yet";
                 faults.fail(&subject, &error, message);
                 lock(&self.pool.stranded).push(id);
             }
@@ -395,7 +399,7 @@ impl Inner {
     fn try_to_discard(&self, id: BranchId) -> Result<(), BranchesError> {
         let registry = &self.started()?.registry;
         if let Some(branch) = registry.branch(id)
-            && branch.state == BranchState::Pooled
+            && matches!(branch.state, BranchState::Creating | BranchState::Pooled)
         {
             let slot = self.slot(id);
             if let Some(postmaster) = slot.take_live() {

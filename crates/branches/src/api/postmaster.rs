@@ -7,13 +7,16 @@ use std::sync::atomic::Ordering;
 use egret_base::{Coded, Condition};
 use egret_postgres::cluster::private_directory;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
+use egret_postgres::supervise::Decision;
 
 use super::memory::note_kills_of;
 use super::{Inner, Slot, lock};
 use crate::core::preset;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, Preset, Template};
-use crate::store::files::{manifest_of, remove_file, write_manifest};
+use crate::store::files::{
+    manifest_of, remove_file, restore_former_manifest, write_double_manifest, write_manifest,
+};
 
 /// The number in the socket's name of every branch; its directory is private.
 pub(crate) const SOCKET_PORT: u16 = 5432;
@@ -91,17 +94,22 @@ impl Inner {
             if surprised {
                 slot.take_live();
                 slot.forget_residents();
-                inner.revive(id, &slot).await;
+                inner.revive_ended(id, &slot).await;
             }
         });
     }
 
-    /// A postmaster ended that nobody had stopped: starts it again, less and less eagerly.
-    async fn revive(self: &Arc<Self>, id: BranchId, slot: &Slot) {
+    /// Starts a branch whose postmaster ended although nothing had stopped it.
+    async fn revive_ended(self: &Arc<Self>, id: BranchId, slot: &Slot) {
         tracing::warn!(branch = %id, "the postmaster of a branch ended by itself");
         self.metrics.postmaster_ended();
+        let decision = lock(&slot.restarts).ended(self.now());
+        self.revive(id, slot, decision).await;
+    }
+
+    /// Starts a branch that is to run and does not, less and less eagerly.
+    async fn revive(self: &Arc<Self>, id: BranchId, slot: &Slot, mut decision: Decision) {
         let down = Condition::new("branches_not_starting", format!("branch {id}"));
-        let mut decision = lock(&slot.restarts).ended(self.now());
         loop {
             tokio::time::sleep(decision.wait).await;
             let _held = slot.lock.lock().await;
@@ -119,7 +127,7 @@ impl Inner {
             let Err(error) = self.start_again(&mut branch).await else {
                 return down.recover("a branch has started again");
             };
-            if error.is_without_room() {
+            if error.is_external() {
                 // It has not failed: that is no step towards a crash loop.
                 decision = decision.later();
             } else if decision.crash_loop {
@@ -137,7 +145,22 @@ impl Inner {
     pub(super) fn revive_later(self: &Arc<Self>, id: BranchId) {
         let (inner, slot) = (self.clone(), self.slot(id));
         slot.forget_residents();
-        tokio::spawn(async move { inner.revive(id, &slot).await });
+        tokio::spawn(async move { inner.revive_ended(id, &slot).await });
+    }
+
+    /// Starts a branch later that is to run and whose start has failed. Its postmaster has not ended by itself: only a
+    /// start that fails by the branch's own fault is a step towards a crash loop.
+    pub(super) fn start_later(self: &Arc<Self>, id: BranchId, error: &BranchesError) {
+        let (inner, slot) = (self.clone(), self.slot(id));
+        let decision = {
+            let mut restarts = lock(&slot.restarts);
+            if error.is_external() {
+                restarts.put_off(self.now())
+            } else {
+                restarts.ended(self.now())
+            }
+        };
+        tokio::spawn(async move { inner.revive(id, &slot, decision).await });
     }
 
     /// Starts the postmaster of a branch whose files are there, and stores the row as running. The
@@ -146,16 +169,78 @@ impl Inner {
         self: &Arc<Self>,
         branch: &mut Branch,
     ) -> Result<(), BranchesError> {
-        let started = self.started()?;
+        let boot_id = &self.started()?.boot_id;
         end_orphans(&self.paths.branch(branch.id)).await;
         let template = self.template_of(branch)?;
-        self.start_postmaster(branch, &template).await?;
-        branch.state = BranchState::Running;
-        branch.failure = None;
+        let before = branch.boot_id.clone();
+        let is_first = !branch.durable && before.as_ref() != Some(boot_id);
+        if is_first {
+            // Before the server writes: a crash of the machine may tear what it has written, also where it never gets
+            // ready.
+            self.steps.before("start.intent");
+            self.record_boot(branch.id, Some(boot_id.clone()))?;
+            branch.boot_id = Some(boot_id.clone());
+        }
+        let result = self.start_and_record(branch, &template).await;
+        if is_first && result.is_err() && self.slot(branch.id).live().is_none() {
+            // For want of room no process was started.
+            let has_run = !result.as_ref().is_err_and(BranchesError::is_without_room);
+            self.forget_boot(branch, before, has_run).await;
+        }
+        result
+    }
+
+    async fn start_and_record(
+        self: &Arc<Self>,
+        branch: &mut Branch,
+        template: &Template,
+    ) -> Result<(), BranchesError> {
+        let started = self.started()?;
+        self.start_postmaster(branch, template).await?;
+        let running = Branch {
+            state: BranchState::Running,
+            failure: None,
+            ..branch.clone()
+        };
         self.steps.before("start.record");
-        started.registry.update_branch(branch)?;
+        if let Err(error) = started.registry.update_branch(&running) {
+            // A server whose row says that it does not run would never be suspended.
+            if branch.state != BranchState::Running {
+                self.stop_postmaster(branch.id, StopMode::Fast).await?;
+            }
+            return Err(error.into());
+        }
+        *branch = running;
         self.refresh_manifest(branch);
         Ok(())
+    }
+
+    /// Records in which boot of the machine the files of a branch may hold writes that are not on the disk.
+    fn record_boot(&self, id: BranchId, boot_id: Option<String>) -> Result<(), BranchesError> {
+        // Also while Egret stops: what a start has done is undone.
+        let started = self.started.get().ok_or(BranchesError::Stopping)?;
+        if let Some(row) = started.registry.branch(id) {
+            let row = Branch { boot_id, ..row };
+            started.registry.update_branch(&row)?;
+            self.refresh_manifest(&row);
+        }
+        Ok(())
+    }
+
+    /// Gives a branch whose start has failed the boot that it had before, once what its server may have written is on
+    /// the disk. Where that fails it is not trusted after a crash of the machine.
+    async fn forget_boot(&self, branch: &mut Branch, before: Option<String>, has_run: bool) {
+        let flushed = if has_run {
+            self.flush_volume().await
+        } else {
+            Ok(())
+        };
+        match flushed.and_then(|()| self.record_boot(branch.id, before.clone())) {
+            Ok(()) => branch.boot_id = before,
+            Err(error) => {
+                tracing::debug!(branch = %branch.name, %error, "files of a failed start may not be on the disk");
+            }
+        }
     }
 
     /// Writes the manifest of a branch whose row has changed. It is read only where the registry is lost: a failure is
@@ -179,10 +264,19 @@ impl Inner {
         // During a reset the manifest describes the former files, and that of a destroyed branch is deleted.
         let is_written =
             |state: BranchState| !matches!(state, BranchState::Resetting | BranchState::Destroying);
+        let data = self.paths.branch(id);
         match found.filter(|branch| is_written(branch.state)) {
-            Some(branch) => write_manifest(&self.paths.branch(id), &branch),
+            // They would be put back, were the registry lost.
+            Some(branch) if self.paths.former(id).exists() => write_double_manifest(&data, &branch),
+            Some(branch) => write_manifest(&data, &branch),
             None => Ok(()),
         }
+    }
+
+    /// Has the manifest of a branch describe its former files, which are about to be put back.
+    pub(super) fn describe_former_files(&self, id: BranchId) -> Result<(), BranchesError> {
+        let _order = lock(&self.manifests);
+        restore_former_manifest(&self.paths.branch(id))
     }
 
     /// Deletes the manifest of a destroyed branch, after one that is being written.

@@ -9,7 +9,7 @@ use super::postmaster::SOCKET_PORT;
 use crate::core::reconcile::{Disk, Repair, of_branch, reconcile};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId};
-use crate::store::files::{self, read_manifest, remove_directory};
+use crate::store::files::{self, read_former_manifest, read_manifest, remove_directory};
 use crate::store::source::blocking;
 
 impl Inner {
@@ -49,7 +49,7 @@ impl Inner {
                 }
             }
             Repair::Start(id) | Repair::FinishReset(id) => return Ok(Some(id)),
-            Repair::StopStray(id) => self.stop_postmaster(id, StopMode::Fast).await?,
+            Repair::StopStray(id) => self.stop_stray(id).await?,
             Repair::Discard(id) => {
                 if let Some(branch) = self.started()?.registry.branch(id) {
                     self.bury(branch)?;
@@ -58,14 +58,11 @@ impl Inner {
             Repair::Fail(id, reason) => self.mark_failed(id, reason)?,
             Repair::RestoreTemplate(id) => self.restore_template(id)?,
             Repair::RestoreBranch(id) => {
-                // The manifest is of the time before a reset that was under way, and so are the files it put aside.
-                self.put_back(id).await?;
-                if disk.formers.contains(&id) {
-                    self.flush_volume().await?;
-                }
-                if let Some(branch) = self.restore_branch(id)?
-                    && let Some(next) = of_branch(&branch, disk)
-                {
+                let next = match self.restore_branch(id, disk).await? {
+                    Some(branch) => of_branch(&branch, disk),
+                    None => Some(Repair::ReportForeign(format!("branches/{}", id.hex()))),
+                };
+                if let Some(next) = next {
                     return Box::pin(self.repair(next, disk)).await;
                 }
             }
@@ -131,13 +128,51 @@ impl Inner {
         Ok(())
     }
 
-    fn restore_branch(&self, id: BranchId) -> Result<Option<Branch>, BranchesError> {
+    /// Makes the row of a branch again; `None` where its name is that of a newer one, so that it had been destroyed.
+    async fn restore_branch(
+        &self,
+        id: BranchId,
+        disk: &Disk,
+    ) -> Result<Option<Branch>, BranchesError> {
+        let registry = &self.started()?.registry;
+        let Some(branch) = read_former_manifest(&self.paths.branch(id)) else {
+            return Ok(None);
+        };
+        if registry
+            .branch_named(&branch.tenant, &branch.name)
+            .is_some()
+        {
+            self.stop_postmaster(id, StopMode::Fast).await?;
+            return Ok(None);
+        }
+        // Of a reset that was under way: the manifest then says what the former files are.
+        self.put_back(id).await?;
+        if disk.formers.contains(&id) {
+            self.flush_volume().await?;
+        }
         let Some(branch) = read_manifest::<Branch>(&self.paths.branch(id)) else {
             return Ok(None);
         };
         tracing::warn!(branch = %branch.name, "a branch was missing from the registry and is there again");
-        self.started()?.registry.insert_branch(&branch)?;
+        registry.insert_branch(&branch)?;
         Ok(Some(branch))
+    }
+
+    /// Stops the server of a branch that is not to run. What it has written is on the disk then, so that the branch can
+    /// be trusted after a crash of the machine.
+    async fn stop_stray(&self, id: BranchId) -> Result<(), BranchesError> {
+        self.stop_postmaster(id, StopMode::Fast).await?;
+        self.flush_volume().await?;
+        let started = self.started()?;
+        let found = started.registry.branch(id);
+        let ran = |branch: &Branch| branch.boot_id.as_ref() == Some(&started.boot_id);
+        if let Some(mut branch) = found.filter(ran) {
+            branch.boot_id = None;
+            branch.postmaster = None;
+            started.registry.update_branch(&branch)?;
+            self.refresh_manifest(&branch);
+        }
+        Ok(())
     }
 
     /// Starts a branch that was running before Egret stopped, or finishes its reset.
@@ -151,11 +186,11 @@ impl Inner {
             return Ok(());
         }
         match branch.state {
-            BranchState::Resetting => self.finish_reset(&mut branch).await,
+            BranchState::Resetting => self.finish_reset(id, &slot).await,
             BranchState::Running => {
                 let result = self.start_again(&mut branch).await;
                 match &result {
-                    Err(error) if error.is_without_room() => self.revive_later(id),
+                    Err(error) if error.is_external() => self.start_later(id, error),
                     Err(error) => self.give_up(branch, error),
                     Ok(()) => {}
                 }

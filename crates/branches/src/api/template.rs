@@ -1,17 +1,17 @@
 //! Building a template: snapshot, neutralise, recover, prepare, stop, seal.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use egret_base::Limit;
 use egret_postgres::bounded::{self, ReceiveLimit};
 use egret_postgres::cluster::private_directory;
 use egret_postgres::pool;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
-use tokio::sync::{MutexGuard, RwLockReadGuard, Semaphore};
+use tokio::sync::{MutexGuard, RwLockReadGuard};
 
 use super::postmaster::SOCKET_PORT;
-use super::{Branches, Inner, SOURCE, Stopwatch, lock};
+use super::promised_room::PromisedRoom;
+use super::{Branches, Inner, SOURCE, Stopwatch};
 use crate::core::preset;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchState, Preset, Template, TemplateId, TemplateState};
@@ -19,6 +19,8 @@ use crate::store::files::{manifest_of, remove_directory, remove_file, write_mani
 use crate::store::loss::{self, LossReport};
 use crate::store::prepare;
 use crate::store::source::{self, Admission, SourceFacts, blocking};
+
+mod limits;
 
 /// Templates whose files are deleted at the same time: each takes a thread for as long as that lasts.
 pub const DELETIONS_MAX: usize = 4;
@@ -62,15 +64,6 @@ impl Inner {
         })
     }
 
-    /// What one tenant's builds take one of each.
-    fn builds_of(&self, tenant: &str) -> Arc<Semaphore> {
-        let most = self.config.tenant_builds_max.max(1) as usize;
-        lock(&self.tenant_builds)
-            .entry(tenant.to_owned())
-            .or_insert_with(|| Arc::new(Semaphore::new(most)))
-            .clone()
-    }
-
     /// The branch as it is now, where it can be branched.
     fn branchable(&self, branch: &Branch) -> Result<Branch, BranchesError> {
         let found = self.started()?.registry.branch(branch.id);
@@ -104,7 +97,7 @@ impl Inner {
         let facts = source::examine(&client, SOURCE, &data).await?;
         source::checkpoint(&client).await?;
         watch.phase("checkpoint");
-        let mut template = self.announce(&facts, None).await?;
+        let (mut template, room) = self.announce(&facts, None).await?;
         let to = self.paths.template(template.id);
         self.steps.before("template.copy");
         let volume = self.mounted().volume;
@@ -113,6 +106,7 @@ impl Inner {
             template.taken_at = self.now();
             template.lsn = source::wal_position(&client).await?;
             source::copy(&client, &volume, &data, &to, &owner).await?;
+            drop(room);
             watch.phase("snapshot");
             self.finish(&mut template, &facts, &mut watch).await
         }
@@ -138,6 +132,8 @@ impl Inner {
         // What is being done to the branch comes first.
         drop(slot.lock.lock().await);
         let parent = self.branchable(parent)?;
+        // Before its slot is taken: what the tenant has destroyed may have to be deleted first.
+        self.check_room_of_tenant(&parent).await?;
         let examined = (parent.template, slot.live().map(|live| live.pid()));
         let position = match slot.live() {
             Some(_) => match self.checkpoint_branch(&parent).await {
@@ -165,7 +161,7 @@ impl Inner {
         let facts = facts_of_branch(&parent, origin);
         watch.phase("checkpoint");
         self.check_tenant_templates(&parent.tenant)?;
-        let mut template = self.announce(&facts, Some(&parent)).await?;
+        let (mut template, room) = self.announce(&facts, Some(&parent)).await?;
         template.lsn = lsn;
         let (from, to) = (
             self.paths.branch(parent.id),
@@ -182,6 +178,7 @@ impl Inner {
             volume.clone_tree(&from, &to).map_err(io("snapshot", &from))
         })
         .await;
+        drop(room);
         // What follows is done to the copy; the parent is free for others.
         drop(held);
         let result = async {
@@ -205,50 +202,19 @@ impl Inner {
         self.within_bounds(&subject, &limit, exchange).await
     }
 
-    /// Refuses when there are as many templates as there may be. Each branch of a branch needs one,
-    /// which lives as long as its branches do.
-    fn check_template_count(&self) -> Result<(), BranchesError> {
-        let max = self.config.templates_max;
-        let templates = self.started()?.registry.templates().len() as u64;
-        let limit = Limit::new("branches.templates_max", u64::from(max));
-        limit
-            .check(templates + 1)
-            .map_err(|_| BranchesError::TemplatesFull { max })
-    }
-
-    /// Refuses one more template where the branches of a tenant hold, or were the origin of, as many as
-    /// they may.
-    fn check_tenant_templates(&self, tenant: &str) -> Result<(), BranchesError> {
-        let registry = &self.started()?.registry;
-        let is_living = |branch: &Branch| {
-            branch.tenant == tenant
-                && !matches!(branch.state, BranchState::Destroying | BranchState::Pooled)
-        };
-        let held = registry.branches_where(is_living);
-        let mut templates: BTreeSet<TemplateId> =
-            held.iter().map(|branch| branch.template).collect();
-        let all = registry.templates().into_iter();
-        let own = all.filter(|template| template.tenant.as_deref() == Some(tenant));
-        templates.extend(own.map(|template| template.id));
-        let max = self.config.tenant_templates_max;
-        let limit = Limit::new("branches.tenant_templates_max", u64::from(max));
-        limit
-            .check(templates.len() as u64 + 1)
-            .map_err(|_| BranchesError::TenantTemplatesFull { max })
-    }
-
-    /// Writes the intent.
+    /// Writes the intent, and keeps room for the copy.
     async fn announce(
         &self,
         facts: &SourceFacts,
         parent: Option<&Branch>,
-    ) -> Result<Template, BranchesError> {
+    ) -> Result<(Template, PromisedRoom<'_>), BranchesError> {
         let started = self.started()?;
         let copied = match parent {
             Some(branch) => self.paths.branch(branch.id),
             None => self.source.layout().data,
         };
-        self.check_room_for(&copied).await?;
+        self.check_room()?;
+        let room = self.promise_room(&copied).await?;
         self.check_template_count()?;
         let now = self.now();
         let template = Template {
@@ -268,7 +234,7 @@ impl Inner {
         };
         self.steps.before("template.intent");
         started.registry.put_template(&template)?;
-        Ok(template)
+        Ok((template, room))
     }
 
     /// Turns a raw copy into something that branches can be cloned from.
@@ -420,18 +386,34 @@ impl Inner {
         template: Template,
         result: Result<(), BranchesError>,
     ) -> Result<Template, BranchesError> {
-        match result {
-            Ok(()) => {
-                self.steps.before("template.record");
-                self.started()?.registry.put_template(&template)?;
-                self.pool.hurry();
-                tracing::info!(template = %template.id, lsn = template.lsn, "a template is ready");
-                Ok(template)
-            }
-            Err(error) => {
-                self.remove_template(template.id).await?;
-                Err(error)
-            }
+        let recorded = result.and_then(|()| {
+            self.steps.before("template.record");
+            Ok(self.started()?.registry.put_template(&template)?)
+        });
+        if let Err(error) = recorded {
+            self.discard_build(template).await;
+            return Err(error);
+        }
+        self.pool.hurry();
+        tracing::info!(template = %template.id, lsn = template.lsn, "a template is ready");
+        Ok(template)
+    }
+
+    /// Removes what a failed build left: later, where that fails, as any template that is not used.
+    async fn discard_build(&self, mut template: Template) {
+        let Err(error) = self.remove_template(template.id).await else {
+            return;
+        };
+        if self.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        tracing::warn!(template = %template.id, %error, "what a failed build of a template left is removed later");
+        template.state = TemplateState::Removing;
+        let recorded = self
+            .started()
+            .and_then(|started| Ok(started.registry.put_template(&template)?));
+        if let Err(error) = recorded {
+            tracing::error!(template = %template.id, %error, "what a failed build of a template left stays until the next start");
         }
     }
 

@@ -276,6 +276,12 @@ impl Inner {
         Ok(measured)
     }
 
+    fn is_running(&self, id: BranchId) -> bool {
+        let found = self.started().ok();
+        let found = found.and_then(|started| started.registry.branch(id));
+        found.is_some_and(|branch| branch.state == BranchState::Running)
+    }
+
     async fn measure_copies(&self, tenant: &str) -> Result<DiskReading, BranchesError> {
         let (copies, originals) = self.copies_of(tenant)?;
         let mounted = self.mounted();
@@ -287,11 +293,16 @@ impl Inner {
         Ok(DiskReading { at, disk })
     }
 
-    /// Suspends a branch while tenants are measured further. The notice says why.
+    /// Suspends a branch that runs, while tenants are measured further. The notice says why.
     fn stop_for_tenant(self: &Arc<Self>, id: BranchId, notice: String) {
-        let inner = self.clone();
+        let (subject, inner) = (id.to_string(), self.clone());
+        if !self.is_running(id) {
+            // It would be suspended after what is being done with it, as when a reset makes it anew.
+            let message = "a branch that takes too much does not run";
+            return self.faults.suspensions.recover(&subject, message);
+        }
         tokio::spawn(async move {
-            let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
+            let faults = &inner.faults.suspensions;
             match inner.suspend_due(id, Why::TenantDisk, Some(notice)).await {
                 Ok(true) => faults.recover(&subject, "a branch that takes too much is suspended"),
                 Ok(false) => faults.recover(&subject, "a branch that takes too much has ended"),
@@ -366,8 +377,8 @@ impl Inner {
         }
     }
 
-    /// The data directories that belong to a tenant, those of destroyed branches included until they are deleted, and
-    /// those that belong to none.
+    /// The data directories that belong to a tenant, those of destroyed branches and of resets included until they are
+    /// deleted, and those that belong to none.
     fn copies_of(
         &self,
         tenant: &str,
@@ -389,16 +400,21 @@ impl Inner {
                 None => originals.push(self.paths.template(template.id)),
                 Some(owner) if owner == tenant => copies.push(TenantCopy {
                     path: self.paths.template(template.id),
+                    leftovers: Vec::new(),
                     branch: None,
                     since: unmodified_since(template, &templates, &branches),
                 }),
                 Some(_) => {}
             }
         }
-        copies.extend(branches.iter().map(|branch| TenantCopy {
-            path: self.paths.branch(branch.id),
-            branch: Some(branch.id),
-            since: branch.created_at,
+        copies.extend(branches.iter().map(|branch| {
+            let [path, staged, former] = self.paths.files_of(branch.id);
+            TenantCopy {
+                path,
+                leftovers: vec![staged, former],
+                branch: Some(branch.id),
+                since: branch.created_at,
+            }
         }));
         Ok((copies, originals))
     }

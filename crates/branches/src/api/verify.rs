@@ -161,6 +161,13 @@ impl Branches {
                 "its files belong to no row",
             ));
         }
+        for id in disk.leftovers.iter().filter(|id| unknown(id)) {
+            findings.push(finding(
+                "file",
+                id.to_string(),
+                "its files of a reset belong to no row",
+            ));
+        }
         for id in disk.sockets.iter().filter(|id| unknown(id)) {
             findings.push(finding(
                 "socket",
@@ -224,7 +231,9 @@ impl Branches {
 
     /// Sessions connected to a branch now.
     pub fn sessions(&self, branch: &Branch) -> u32 {
-        self.inner.slot(branch.id).sessions.load(Ordering::Acquire)
+        // Looked up and not made: the branch may be gone by now, and its place with it.
+        let slot = self.inner.known_slot(branch.id);
+        slot.map_or(0, |slot| slot.sessions.load(Ordering::Acquire))
     }
 }
 

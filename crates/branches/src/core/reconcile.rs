@@ -4,7 +4,10 @@
 //! after the files are gone. So whatever a crash leaves behind belongs to a row that says how far
 //! things were, unless the registry itself was lost; then the manifests beside the files tell.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use egret_base::Timestamp;
 
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, TemplateState};
 
@@ -17,8 +20,8 @@ pub struct Disk {
     pub leftovers: BTreeSet<BranchId>,
     /// Those of them whose files from before the reset are kept.
     pub formers: BTreeSet<BranchId>,
-    /// Branches whose manifest can be read.
-    pub branch_manifests: BTreeSet<BranchId>,
+    /// Branches whose manifest can be read, and when it says that they were created.
+    pub branch_manifests: BTreeMap<BranchId, Timestamp>,
     /// Branches on whose data directory a postmaster runs.
     pub postmasters: BTreeSet<BranchId>,
     /// Socket directories.
@@ -47,7 +50,7 @@ pub enum Repair {
     Adopt(BranchId),
     /// Start the postmaster that should run.
     Start(BranchId),
-    /// Stop a postmaster that should not run, keeping the branch suspended.
+    /// Stop a postmaster that should not run, keeping the branch suspended. What it has written is put on the disk.
     StopStray(BranchId),
     /// Do an interrupted reset again.
     FinishReset(BranchId),
@@ -57,7 +60,8 @@ pub enum Repair {
     Discard(BranchId),
     /// The branch cannot be trusted or is gone: say so.
     Fail(BranchId, &'static str),
-    /// The registry was lost: make the row again from the manifest. Files that a reset has put aside are put back.
+    /// The registry was lost: make the row again from the manifest, unless the name is another branch's. Files that a
+    /// reset has put aside are put back.
     RestoreBranch(BranchId),
     /// The registry was lost: make the row again from the manifest.
     RestoreTemplate(TemplateId),
@@ -95,8 +99,11 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Ve
     }
     repairs.extend(branches.iter().filter_map(|branch| of_branch(branch, disk)));
     let is_restorable =
-        |id: &BranchId| disk.branch_manifests.contains(id) && disk.has_files_of(*id);
-    for id in disk.branches.union(&disk.formers) {
+        |id: &BranchId| disk.branch_manifests.contains_key(id) && disk.has_files_of(*id);
+    let mut with_files: Vec<&BranchId> = disk.branches.union(&disk.formers).collect();
+    // The newest first: its name may have been that of a destroyed one whose files are not deleted yet.
+    with_files.sort_by_key(|id| Reverse((disk.branch_manifests.get(*id), **id)));
+    for id in with_files {
         if branches.iter().any(|branch| branch.id == *id) {
             continue;
         }
@@ -162,7 +169,12 @@ pub fn of_branch(branch: &Branch, disk: &Disk) -> Option<Repair> {
                 Some(Repair::Start(id))
             }
         }
-        BranchState::Suspended | BranchState::Failed => runs.then_some(Repair::StopStray(id)),
+        BranchState::Suspended | BranchState::Failed if runs => Some(Repair::StopStray(id)),
+        // Its server was being started.
+        BranchState::Suspended if ran_in_a_crash(branch, &disk.boot_id) => {
+            Some(Repair::Fail(id, MACHINE_CRASHED))
+        }
+        BranchState::Suspended | BranchState::Failed => None,
     }
 }
 

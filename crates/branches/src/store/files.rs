@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use egret_postgres::postmaster::in_directory;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::core::reconcile::Disk;
 use crate::error::{BranchesError, io};
@@ -62,11 +62,15 @@ impl Paths {
         self.branches().join(format!("{}{STAGED}", id.hex()))
     }
 
+    /// The files that a branch had before a reset that is not done.
+    pub fn former(&self, id: BranchId) -> PathBuf {
+        self.branches().join(format!("{}{FORMER}", id.hex()))
+    }
+
     /// All directories with files of a branch: the present ones, those that a reset is about to give it, and those that
     /// it had before a reset.
     pub fn files_of(&self, id: BranchId) -> [PathBuf; 3] {
-        let former = self.branches().join(format!("{}{FORMER}", id.hex()));
-        [self.branch(id), self.staged(id), former]
+        [self.branch(id), self.staged(id), self.former(id)]
     }
 
     /// A branch's socket directory.
@@ -116,6 +120,57 @@ pub fn read_manifest<T: DeserializeOwned>(data: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(manifest_of(data)).ok()?).ok()
 }
 
+/// The manifest of a branch that has a row for its present files while the former ones are still kept. Which of the two
+/// it describes is told by the former files: as long as they are there, they are the branch's.
+#[derive(Serialize)]
+struct DoubleManifest<'a> {
+    #[serde(flatten)]
+    branch: &'a Branch,
+    former: &'a Branch,
+}
+
+/// What such a manifest says of the former files.
+#[derive(Deserialize)]
+struct FormerManifest {
+    former: Option<Branch>,
+}
+
+/// Writes the manifest of a branch whose reset is recorded and whose former files are kept: these are what the manifest
+/// described before. One that described nothing is not written, for files and manifest would not belong together.
+///
+/// # Errors
+/// [`BranchesError::Io`].
+pub fn write_double_manifest(data: &Path, branch: &Branch) -> Result<(), BranchesError> {
+    match read_former_manifest(data) {
+        Some(former) => write_manifest(
+            data,
+            &DoubleManifest {
+                branch,
+                former: &former,
+            },
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Reads what the manifest of a branch says of its former files, which must be kept still; `None` when it is missing or
+/// not one.
+pub fn read_former_manifest(data: &Path) -> Option<Branch> {
+    let of_former = read_manifest::<FormerManifest>(data)?.former;
+    of_former.or_else(|| read_manifest(data))
+}
+
+/// Has the manifest of a branch describe its former files alone, which are about to be put back.
+///
+/// # Errors
+/// [`BranchesError::Io`].
+pub fn restore_former_manifest(data: &Path) -> Result<(), BranchesError> {
+    match read_manifest::<FormerManifest>(data).and_then(|manifest| manifest.former) {
+        Some(former) => write_manifest(data, &former),
+        None => Ok(()),
+    }
+}
+
 /// Removes a file if it is there.
 ///
 /// # Errors
@@ -149,8 +204,8 @@ pub fn survey(paths: &Paths) -> Result<Disk, BranchesError> {
     for entry in entries(&paths.branches())? {
         match id_of_directory::<BranchId>(&entry) {
             Some(id) => {
-                if read_manifest::<Branch>(&entry).is_some() {
-                    disk.branch_manifests.insert(id);
+                if let Some(manifest) = read_manifest::<Branch>(&entry) {
+                    disk.branch_manifests.insert(id, manifest.created_at);
                 }
                 if !in_directory(&entry).is_empty() {
                     disk.postmasters.insert(id);
@@ -167,8 +222,8 @@ pub fn survey(paths: &Paths) -> Result<Disk, BranchesError> {
                     None => drop(disk.foreign.insert(shown("branches", &entry))),
                 }
                 if let Some(id) = former {
-                    if read_manifest::<Branch>(&paths.branch(id)).is_some() {
-                        disk.branch_manifests.insert(id);
+                    if let Some(manifest) = read_manifest::<Branch>(&paths.branch(id)) {
+                        disk.branch_manifests.insert(id, manifest.created_at);
                     }
                     disk.formers.insert(id);
                 }

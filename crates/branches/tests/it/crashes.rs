@@ -115,6 +115,7 @@ async fn play(egret: &Egret, scene: &str, pid_note: &Path) {
                 .await
                 .unwrap();
         }
+        "wake" => egret.resume("kept").await,
         other => panic!("no scene {other}"),
     }
 }

@@ -1,6 +1,7 @@
 //! An Egret without doors: volume, embedded server and engine in a directory of one test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -228,6 +229,31 @@ fn directories(place: &Path) -> BTreeSet<String> {
         .collect()
 }
 
+/// What the files below a directory take on the disk.
+pub fn disk_bytes(place: &Path) -> u64 {
+    let entries = std::fs::read_dir(place).unwrap().map(Result::unwrap);
+    let bytes = entries.map(|entry| {
+        let metadata = entry.metadata().unwrap();
+        if metadata.is_dir() {
+            disk_bytes(&entry.path())
+        } else {
+            // What stat(2) counts in.
+            metadata.blocks() * 512
+        }
+    });
+    bytes.sum()
+}
+
+/// Loses the registry of an Egret that does not run.
+pub fn lose_registry(home: &Home) {
+    for suffix in ["", "-wal", "-shm"] {
+        let path = home.directory.join(format!("state.db{suffix}"));
+        if path.exists() {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
 fn processes() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").unwrap();
     entries
@@ -353,6 +379,12 @@ impl Egret {
             .into_iter()
             .next()
             .and_then(|row| row.into_iter().next().flatten()))
+    }
+
+    /// Starts a branch that is suspended.
+    pub async fn resume(&self, branch: &str) {
+        let resumed = self.branches.resume(DEFAULT_TENANT, &name(branch)).await;
+        resumed.unwrap();
     }
 
     /// Destroys a branch that has no children.

@@ -384,3 +384,21 @@ async fn a_branch_that_replaces_its_socket_leads_egret_to_no_other_branch() {
     );
     egret.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_at_the_same_time_make_no_more_branches_than_there_may_be() {
+    let mut home = Home::new("count");
+    home.config.tenant_branches_max = 2;
+    let egret = home.start().await;
+    egret.make_app().await;
+    let requests = (0..6).map(|number| {
+        let request = NewBranch::named(name(&format!("b{number}")));
+        egret.branches.create(request)
+    });
+    let made = futures_util::future::join_all(requests).await;
+    let refused = made.into_iter().filter_map(Result::err);
+    let codes: Vec<&str> = refused.map(|error| error.code()).collect();
+    assert_eq!(codes, ["limit_exceeded"; 4]);
+    home.assert_nothing_leaks(&egret).await;
+    egret.stop().await;
+}

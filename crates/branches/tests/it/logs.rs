@@ -8,8 +8,13 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// Messages that some test provokes: crashes, refusals, a full volume, strangers.
-const PROVOKED: [&str; 19] = [
+const PROVOKED: [&str; 24] = [
     "the manifest of a branch was not written",
+    "manifests of branches were not written",
+    "a reset that failed was not undone: that is tried again",
+    "the reset of a branch is not over yet",
+    "a branch did not start after its reset was undone",
+    "a branch that was never handed out was not thrown away yet",
     "the postmaster of a branch ended by itself",
     "a branch did not start again",
     "a branch did not come back",

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use egret_base::Coded;
 use egret_branches::model::{Branch, BranchId, BranchState, Change, DEFAULT_TENANT};
 use egret_branches::{Branches, Steps};
 
 use crate::home::{Home, name};
+use crate::resets::{count, reset, start_emptied, state};
 
 fn manifest(home: &Home, id: BranchId) -> Branch {
     let path = format!("volume/branches/{}.json", id.hex());
@@ -62,36 +64,61 @@ async fn what_is_changed_during_a_start_is_in_the_manifest() {
     egret.stop().await;
 }
 
-/// Puts a directory in the way of a manifest before it is written after a reset.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_could_not_be_written_is_written_later() {
+    let home = Home::new("manifest-later");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let one = egret.branch("one").await;
+    let obstacle = new_manifest(&home, one.id);
+    std::fs::create_dir(&obstacle).unwrap();
+    let change = labelled("changed");
+    let changed = egret.branches.change(DEFAULT_TENANT, &name("one"), &change);
+    let labels = changed.unwrap().labels;
+    assert_ne!(manifest(&home, one.id).labels, labels);
+    std::fs::remove_dir(obstacle).unwrap();
+    while manifest(&home, one.id).labels != labels {
+        tokio::task::yield_now().await;
+    }
+    egret.stop().await;
+}
+
+/// Where a manifest is written before it gets its name.
+fn new_manifest(home: &Home, id: BranchId) -> PathBuf {
+    let path = format!("volume/branches/{}.json.new", id.hex());
+    home.directory.join(path)
+}
+
+/// Puts a directory in the way of a manifest before a reset is over, once.
 #[derive(Default)]
-struct Obstacle(OnceLock<PathBuf>);
+struct Obstacle(Mutex<Option<PathBuf>>);
 
 impl Steps for Obstacle {
     fn before(&self, step: &'static str) {
-        if step == "reset.commit" {
-            std::fs::create_dir(self.0.get().unwrap()).unwrap();
+        if step == "reset.commit"
+            && let Some(path) = self.0.lock().unwrap().take()
+        {
+            std::fs::create_dir(path).unwrap();
         }
     }
 }
 
+/// Files that the manifest does not describe would be another branch's, were the registry lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manifest_that_could_not_be_written_after_a_reset_is_written_later() {
-    let home = Home::new("manifest-later");
+async fn a_reset_whose_manifest_cannot_be_written_leaves_the_branch_as_it_was() {
+    let home = Home::new("manifest-reset");
     let obstacle = Arc::new(Obstacle::default());
-    let egret = home.start_with(Some(obstacle.clone())).await;
-    egret.make_app().await;
-    let one = egret.branch("one").await;
-    let new = format!("volume/branches/{}.json.new", one.id.hex());
-    let new = home.directory.join(new);
-    obstacle.0.set(new.clone()).unwrap();
-    let name = name("one");
-    let reset = egret.branches.reset(DEFAULT_TENANT, &name, None);
-    let row = reset.await.unwrap();
-    assert_ne!(manifest(&home, one.id).postmaster, row.postmaster);
-    std::fs::remove_dir(new).unwrap();
-    while manifest(&home, one.id).postmaster != row.postmaster {
-        tokio::task::yield_now().await;
-    }
+    let (egret, one) = start_emptied(&home, obstacle.clone()).await;
+    let path = new_manifest(&home, one.id);
+    *obstacle.0.lock().unwrap() = Some(path.clone());
+    let refused = reset(&egret).await.unwrap_err();
+    assert_eq!(refused.code(), "branch_files", "{refused}");
+    std::fs::remove_dir(path).unwrap();
+    assert_eq!(state(&egret).await, BranchState::Running);
+    assert_eq!(count(&egret).await, "0");
+    reset(&egret).await.unwrap();
+    assert_eq!(count(&egret).await, "1000");
+    home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
 

@@ -11,7 +11,7 @@ use egret_branches::model::{Branch, BranchState, DEFAULT_TENANT};
 use egret_branches::{BranchesError, Steps};
 
 use crate::crashes::crash;
-use crate::home::{Egret, Home, name};
+use crate::home::{Egret, Home, lose_registry, name};
 
 /// Moves a directory or file away before a step is taken, once each time that it is armed.
 struct Thief {
@@ -35,7 +35,7 @@ impl Thief {
     }
 }
 
-fn hidden(path: &std::path::Path) -> PathBuf {
+pub fn hidden(path: &std::path::Path) -> PathBuf {
     path.with_extension("hidden")
 }
 
@@ -48,14 +48,14 @@ impl Steps for Thief {
     }
 }
 
-async fn reset(egret: &Egret) -> Result<(), BranchesError> {
+pub async fn reset(egret: &Egret) -> Result<(), BranchesError> {
     let one = name("one");
     let reset = egret.branches.reset(DEFAULT_TENANT, &one, None);
     reset.await.map(drop)
 }
 
 /// Starts an Egret whose branch `one` has no rows, where its template has 1,000.
-async fn start_emptied(home: &Home, steps: Arc<dyn Steps>) -> (Egret, Branch) {
+pub async fn start_emptied(home: &Home, steps: Arc<dyn Steps>) -> (Egret, Branch) {
     let egret = home.start_with(Some(steps)).await;
     egret.make_app().await;
     let one = egret.branch("one").await;
@@ -64,12 +64,12 @@ async fn start_emptied(home: &Home, steps: Arc<dyn Steps>) -> (Egret, Branch) {
 }
 
 /// Rows of branch `one`.
-async fn count(egret: &Egret) -> String {
+pub async fn count(egret: &Egret) -> String {
     let rows = egret.ask("one", "SELECT count(*) FROM item").await;
     rows.unwrap().unwrap()
 }
 
-async fn state(egret: &Egret) -> BranchState {
+pub async fn state(egret: &Egret) -> BranchState {
     let shown = egret.branches.show(DEFAULT_TENANT, &name("one")).await;
     let branch = shown.unwrap().branch;
     assert_eq!(branch.failure, None);
@@ -127,16 +127,37 @@ async fn a_reset_whose_server_does_not_start_leaves_the_branch_as_it_was() {
     egret.stop().await;
 }
 
-/// Holds up the first reset before it replaces files.
-#[derive(Default)]
-struct Gate {
+/// Holds up the first task that comes to a step, until it is opened.
+pub struct Gate {
+    step: &'static str,
     is_reached: AtomicBool,
     is_open: AtomicBool,
 }
 
+impl Gate {
+    pub fn at(step: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            step,
+            is_reached: AtomicBool::new(false),
+            is_open: AtomicBool::new(false),
+        })
+    }
+
+    /// Waits until a task is held up.
+    pub async fn reached(&self) {
+        while !self.is_reached.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub fn open(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
+    }
+}
+
 impl Steps for Gate {
     fn before(&self, step: &'static str) {
-        if step == "reset.swap" && !self.is_reached.swap(true, Ordering::SeqCst) {
+        if step == self.step && !self.is_reached.swap(true, Ordering::SeqCst) {
             tokio::task::block_in_place(|| {
                 while !self.is_open.load(Ordering::SeqCst) {
                     std::thread::yield_now();
@@ -149,18 +170,16 @@ impl Steps for Gate {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_that_a_stop_interrupts_is_not_done_at_the_next_start() {
     let home = Home::new("reset-stop");
-    let gate = Arc::new(Gate::default());
+    let gate = Gate::at("reset.swap");
     let (egret, _) = start_emptied(&home, gate.clone()).await;
     let opening = async {
         while egret.branches.ready() == Readiness::Ready {
             tokio::task::yield_now().await;
         }
-        gate.is_open.store(true, Ordering::SeqCst);
+        gate.open();
     };
     let stopping = async {
-        while !gate.is_reached.load(Ordering::SeqCst) {
-            tokio::task::yield_now().await;
-        }
+        gate.reached().await;
         tokio::join!(egret.stop(), opening);
     };
     let (refused, ()) = tokio::join!(reset(&egret), stopping);
@@ -175,10 +194,10 @@ async fn a_reset_that_a_stop_interrupts_is_not_done_at_the_next_start() {
     egret.stop().await;
 }
 
-const ITEM: &str = "SELECT name FROM item WHERE id = 1";
+pub const ITEM: &str = "SELECT name FROM item WHERE id = 1";
 
 /// A home where Egret has died before a step of the reset of branch `kept`, which is returned as it was.
-async fn interrupted(purpose: &str, step: &str) -> (Home, Branch) {
+pub async fn interrupted(purpose: &str, step: &str) -> (Home, Branch) {
     interrupted_in(purpose, "reset", step).await
 }
 
@@ -196,7 +215,7 @@ async fn interrupted_in(purpose: &str, scene: &str, step: &str) -> (Home, Branch
 }
 
 /// Changes the registry of an Egret that does not run.
-fn change_row(home: &Home, sql: &str) {
+pub fn change_row(home: &Home, sql: &str) {
     let state = home.directory.join("state.db");
     let connection = egret_state::rusqlite::Connection::open(state).unwrap();
     assert_eq!(connection.execute(sql, []).unwrap(), 1);
@@ -315,29 +334,25 @@ async fn files_agree_with_the_manifest_where_the_registry_is_lost_after_an_inter
         ("reset.swap", "mine"),
         ("reset.record", "mine"),
         ("reset.commit", "mine"),
+        ("reset.manifest", "item 1"),
         ("reset.remove", "item 1"),
     ];
     for (step, expected) in steps {
-        let purpose = step.replace('.', "-lost-");
-        let (home, _) = interrupted(&purpose, step).await;
-        loses_its_registry(&home, expected).await;
-    }
-}
-
-/// What branch `kept` holds after the registry was lost.
-async fn loses_its_registry(home: &Home, expected: &str) {
-    for suffix in ["", "-wal", "-shm"] {
-        let path = home.directory.join(format!("state.db{suffix}"));
-        if path.exists() {
-            std::fs::remove_file(path).unwrap();
+        let purpose = step.replace("reset.", "lost-");
+        // To another template, which the manifest must name where the files are its copy.
+        let (home, before) = interrupted_in(&purpose, "reset-to", step).await;
+        lose_registry(&home);
+        for _ in 0..2 {
+            let egret = home.start().await;
+            let item = egret.ask("kept", ITEM).await.unwrap();
+            assert_eq!(item.as_deref(), Some(expected), "{step}");
+            let shown = egret.branches.show(DEFAULT_TENANT, &name("kept")).await;
+            let template = shown.unwrap().branch.parent.template;
+            let is_former = template == before.template.to_string();
+            assert_eq!(is_former, expected == "mine", "{step}");
+            home.assert_nothing_leaks(&egret).await;
+            egret.stop().await;
         }
-    }
-    for _ in 0..2 {
-        let egret = home.start().await;
-        let item = egret.ask("kept", ITEM).await.unwrap();
-        assert_eq!(item.as_deref(), Some(expected));
-        home.assert_nothing_leaks(&egret).await;
-        egret.stop().await;
     }
 }
 
@@ -360,7 +375,7 @@ impl Steps for Refusal {
     }
 }
 
-fn change_schema(state: &std::path::Path, sql: &str) {
+pub fn change_schema(state: &std::path::Path, sql: &str) {
     let connection = egret_state::rusqlite::Connection::open(state).unwrap();
     connection.execute_batch(sql).unwrap();
 }

@@ -9,7 +9,8 @@ use egret_base::{Coded, Kind};
 use egret_branches::model::{Branch, BranchState, From, NewBranch};
 use egret_branches::{BranchesError, Children, Steps};
 
-use crate::home::{Egret, Home, name};
+use crate::home::{Egret, Home, disk_bytes, name};
+use crate::resets::Gate;
 
 /// A table of about 8 MB, hardly any of which goes to the log.
 fn table() -> String {
@@ -101,12 +102,64 @@ async fn a_tenant_over_its_share_of_the_volume_is_stopped_and_no_other_one() {
     let egret = home.start().await;
     let refused = ask(&egret, "one", "greedy", "SELECT 1").await.unwrap_err();
     assert_eq!(refused.code(), "limit_exceeded", "{refused}");
-    let destroyed = egret
-        .branches
-        .destroy("one", &name("greedy"), Children::Refuse, |_| true)
-        .await;
-    destroyed.unwrap();
+    // A reset makes room: where its copy shares all blocks with the template it is not refused.
+    let greedy = name("greedy");
+    let reset = egret.branches.reset("one", &greedy, None).await;
+    reset.unwrap();
+    ask(&egret, "one", "greedy", "SELECT 1").await.unwrap();
     branch(&egret, "one", "late").await.unwrap();
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_copies_of_resets_and_of_templates_are_within_the_share_of_their_tenant() {
+    let mut home = Home::new("share-copy");
+    home.config.volume = "copy".to_owned();
+    let egret = home.start().await;
+    egret.make_app().await;
+    let first = branch(&egret, "one", "first").await.unwrap();
+    egret.stop().await;
+    let template = home.directory.join("volume/templates");
+    let bytes = disk_bytes(&template.join(first.template.hex()));
+    // There is room for two copies and not for three.
+    home.config.tenant_disk_max = Some(Size(bytes / 5 * 14));
+    let gate = Gate::at("reset.swap");
+    let egret = home.start_with(Some(gate.clone())).await;
+    let first = name("first");
+    let meanwhile = async {
+        gate.reached().await;
+        let second = branch(&egret, "one", "second").await;
+        gate.open();
+        second
+    };
+    let (reset, second) = tokio::join!(egret.branches.reset("one", &first, None), meanwhile);
+    reset.unwrap();
+    // The one that is staged counts.
+    let refused = second.unwrap_err();
+    assert_eq!(refused.code(), "limit_exceeded", "{refused}");
+    branch(&egret, "one", "second").await.unwrap();
+    let reset = egret.branches.reset("one", &first, None).await;
+    let child = NewBranch {
+        tenant: "one".to_owned(),
+        from: From::Branch(first),
+        ..NewBranch::named(name("child"))
+    };
+    let child = egret.branches.create(child).await;
+    for refused in [reset.map(drop), child.map(drop)] {
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), "limit_exceeded", "{refused}");
+        let text = refused.to_string();
+        assert!(text.contains("branches.tenant_disk_max"), "{text}");
+    }
+    // Refused before it was built.
+    let templates = egret.branches.templates("one").unwrap();
+    let of_branches = templates
+        .iter()
+        .filter(|template| template.origin.branch.is_some());
+    assert_eq!(of_branches.count(), 0);
+    assert_eq!(state(&egret, "one", "first").await, BranchState::Running);
+    ask(&egret, "one", "first", "SELECT 1").await.unwrap();
     egret.assert_consistent().await;
     egret.stop().await;
 }

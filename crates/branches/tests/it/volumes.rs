@@ -8,7 +8,8 @@ use egret_base::settings::Size;
 use egret_branches::model::{BranchState, DEFAULT_TENANT, From, NewBranch};
 use egret_branches::{BranchesError, open_volume};
 
-use crate::home::{Egret, Home, name};
+use crate::home::{Egret, Home, disk_bytes, name};
+use crate::resets::Gate;
 
 /// Writes to the source while it is copied, and checks that each copy is of one moment: the two
 /// tables that every transaction changes together agree.
@@ -145,6 +146,47 @@ async fn cloning_file_by_file_shares_blocks() {
     assert!(
         used < Size::mib(30),
         "a clone of more than 30 MB took {used}"
+    );
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_at_the_same_time_do_not_all_take_the_room_of_one() {
+    let mut home = Home::new("copies");
+    mount_xfs(&home.directory);
+    home.config.volume = "copy".to_owned();
+    let egret = home.start().await;
+    egret.make_app().await;
+    let source = egret.source("app").await;
+    // About 40 MB, beside which what the source writes to its log is little.
+    let ballast = "CREATE TABLE ballast AS SELECT repeat(md5(n::text), 60) FROM generate_series(1, 20000) AS n";
+    source.batch_execute(ballast).await.unwrap();
+    drop(source);
+    let template = egret.branches.refresh_template().await.unwrap();
+    let template = home
+        .directory
+        .join("volume/templates")
+        .join(template.id.hex());
+    let bytes = disk_bytes(&template);
+    let free = egret.branches.volume().unwrap().free_bytes;
+    egret.stop().await;
+    // There is room for one copy, and not for another one beside it.
+    home.config.free_min = Size(free - bytes / 2 * 3);
+    let gate = Gate::at("create.clone");
+    let egret = home.start_with(Some(gate.clone())).await;
+    let create = |wanted: &str| egret.branches.create(NewBranch::named(name(wanted)));
+    let meanwhile = async {
+        gate.reached().await;
+        let second = create("second").await;
+        gate.open();
+        second
+    };
+    let (first, second) = tokio::join!(create("first"), meanwhile);
+    first.unwrap();
+    let refused = second.unwrap_err();
+    assert!(
+        matches!(refused, BranchesError::VolumeFull { .. }),
+        "{refused}"
     );
     egret.stop().await;
 }

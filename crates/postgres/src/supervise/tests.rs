@@ -39,3 +39,14 @@ fn a_start_that_is_put_off_waits_longer_and_is_no_end() {
     assert!(!decision.crash_loop);
     assert_eq!(restarts.ended(at(1)).ends, 2);
 }
+
+#[test]
+fn a_server_that_could_not_be_started_for_another_reason_has_not_ended() {
+    let mut restarts = Restarts::default();
+    for second in 0..20 {
+        let decision = restarts.put_off(at(second));
+        assert_eq!(decision.wait, FIRST_WAIT);
+        assert!(!decision.crash_loop);
+    }
+    assert_eq!(restarts.ended(at(20)).ends, 1);
+}

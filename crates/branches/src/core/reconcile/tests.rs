@@ -1,9 +1,5 @@
 //! Each state of a row against each state of the disk.
 
-use std::collections::BTreeMap;
-
-use egret_base::Timestamp;
-
 use super::*;
 use crate::model::{From, Preset, SourceIdentity};
 
@@ -132,6 +128,13 @@ fn only_a_durable_branch_is_trusted_after_the_machine_crashed() {
     branch.boot_id = Some("boot-1".into());
     assert!(ran_in_a_crash(&branch, "boot-2"));
     assert!(!ran_in_a_crash(&branch, "boot-1"));
+    // One that was being woken is suspended still.
+    branch.state = BranchState::Suspended;
+    assert_eq!(
+        repairs(&branch, &disk),
+        vec![Repair::Fail(branch.id, MACHINE_CRASHED)]
+    );
+    branch.state = BranchState::Running;
     branch.durable = true;
     assert!(!ran_in_a_crash(&branch, "boot-2"));
     assert_eq!(repairs(&branch, &disk), vec![Repair::Start(branch.id)]);
@@ -142,8 +145,11 @@ fn a_lost_registry_is_made_again_from_manifests_and_strangers_are_left_alone() {
     let branch = branch(BranchState::Running);
     let mut disk = disk(&branch, true, true);
     let nameless = BranchId::new(Timestamp::from_micros(5_000_000), [5; 10]);
-    disk.branch_manifests.insert(branch.id);
-    disk.branches.insert(nameless);
+    // As one that waited in the pool before it was created.
+    let newer = BranchId::new(Timestamp::from_micros(0), [5; 10]);
+    let created_at = Timestamp::from_micros(9_000_000);
+    disk.branch_manifests = BTreeMap::from([(branch.id, branch.created_at), (newer, created_at)]);
+    disk.branches.extend([nameless, newer]);
     disk.template_manifests.insert(branch.template);
     disk.foreign.insert("branches/lost+found".into());
     let repairs = reconcile(&[], &[], &disk);
@@ -151,6 +157,7 @@ fn a_lost_registry_is_made_again_from_manifests_and_strangers_are_left_alone() {
         repairs,
         vec![
             Repair::RestoreTemplate(branch.template),
+            Repair::RestoreBranch(newer),
             Repair::RestoreBranch(branch.id),
             Repair::ReportForeign(format!("branches/{}", nameless.hex())),
             Repair::ReportForeign("branches/lost+found".into()),
@@ -210,7 +217,7 @@ fn files_that_a_reset_has_put_aside_are_files_of_their_branch() {
         repairs(&branch, &disk),
         vec![Repair::RemoveLeftovers(branch.id)]
     );
-    disk.branch_manifests.insert(branch.id);
+    disk.branch_manifests.insert(branch.id, branch.created_at);
     let template = template(1, TemplateState::Ready);
     for exists in [false, true] {
         if exists {

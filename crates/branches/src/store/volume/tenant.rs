@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use egret_base::Timestamp;
 use egret_linux::directory::{Directory, Kind, kind_of};
@@ -24,6 +24,8 @@ use crate::model::BranchId;
 pub struct TenantCopy {
     /// Its data directory.
     pub path: PathBuf,
+    /// Directories that a reset has staged or put aside: they take room, and are the copy's no more or not yet.
+    pub leftovers: Vec<PathBuf>,
     /// The branch; `None` for a template of one.
     pub branch: Option<BranchId>,
     /// What has not been modified since is the source's.
@@ -51,11 +53,15 @@ pub fn measure(
     // Templates first: a branch has then what was added since.
     let (templates, branches): (Vec<&TenantCopy>, Vec<&TenantCopy>) =
         copies.iter().partition(|copy| copy.branch.is_none());
+    let driver = mounted.volume.driver();
     for copy in templates.into_iter().chain(branches) {
-        let DiskUse { bytes, uncounted } = match survey.measure(copy, mounted.volume.driver()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            measured => measured?,
-        };
+        let DiskUse {
+            mut bytes,
+            uncounted,
+        } = survey.measure(&copy.path, copy.since, driver)?;
+        for leftover in &copy.leftovers {
+            bytes += survey.measure(leftover, copy.since, driver)?.bytes;
+        }
         survey.disk.bytes += bytes;
         if let Some(branch) = copy.branch {
             survey.disk.branches.insert(branch, bytes);
@@ -79,14 +85,27 @@ struct Survey<'a> {
 }
 
 impl Survey<'_> {
-    fn measure(&mut self, copy: &TenantCopy, driver: Driver) -> io::Result<DiskUse> {
-        if driver == Driver::Copy {
-            return disk_use(&copy.path);
+    /// What a directory takes; nothing where it is not there, or goes meanwhile.
+    fn measure(&mut self, path: &Path, since: Timestamp, driver: Driver) -> io::Result<DiskUse> {
+        let measured = match driver {
+            Driver::Copy => disk_use(path),
+            Driver::Btrfs | Driver::Reflink => self.measure_own(path, since),
+        };
+        match measured {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(DiskUse {
+                bytes: 0,
+                uncounted: None,
+            }),
+            measured => measured,
         }
+    }
+
+    /// What a directory has that neither the originals nor copies measured before have.
+    fn measure_own(&mut self, path: &Path, since: Timestamp) -> io::Result<DiskUse> {
         // One second earlier, for the file system's coarse clock.
-        let since_s = copy.since.as_micros().div_euclid(1_000_000) - 1;
+        let since_s = since.as_micros().div_euclid(1_000_000) - 1;
         let mut bytes = 0;
-        let uncounted = walk(&copy.path, &mut |entry| {
+        let uncounted = walk(path, &mut |entry| {
             let stat = entry.stat;
             let is_changed = stat.st_ctime >= since_s && stat.st_mtime >= since_s;
             if kind_of(stat) == Kind::File && is_changed {

@@ -60,6 +60,7 @@ fn data_below(place: &Path, name: &str) -> PathBuf {
 fn copy_of(path: &Path, number: u8) -> TenantCopy {
     TenantCopy {
         path: path.to_owned(),
+        leftovers: Vec::new(),
         branch: Some(BranchId::new(Timestamp::from_micros(0), [number; 10])),
         since: Timestamp::from_micros(0),
     }
@@ -131,4 +132,18 @@ fn what_stays_closed_is_named_for_its_branch_and_others_are_measured() {
     );
     assert!(disk.uncounted[&two].contains("`.` is closed"), "{disk:?}");
     assert!(disk.bytes >= MIB, "{disk:?}");
+}
+
+#[test]
+fn what_a_reset_has_staged_or_put_aside_is_counted_and_stops_no_branch() {
+    let place = tempfile::tempdir().unwrap();
+    let mut copy = copy_of(&data_below(place.path(), "data"), 1);
+    let former = data_below(place.path(), "former");
+    let deep: PathBuf = (0..=DEPTH_MAX).map(|level| level.to_string()).collect();
+    fs::create_dir_all(former.join(deep)).unwrap();
+    copy.leftovers = vec![place.path().join("staged"), former];
+    let disk = measured(place.path(), std::slice::from_ref(&copy));
+    assert!(disk.bytes >= 2 * MIB, "{disk:?}");
+    assert_eq!(disk.branches[&copy.branch.unwrap()], disk.bytes);
+    assert!(disk.uncounted.is_empty(), "{disk:?}");
 }

@@ -1,0 +1,78 @@
+//! Room on the volume for copies of every byte, which take as much as there is to copy: what is promised to those that
+//! are under way is not free for others, or copies made at the same time would each find the room that there is for one.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use egret_base::settings::Size;
+use egret_base::{Timestamp, count_left};
+
+use super::{Inner, lock};
+use crate::error::{BranchesError, io};
+use crate::store::source::blocking;
+use crate::store::volume::Driver;
+
+/// Room that a copy takes, kept for it until this is dropped.
+pub(super) struct PromisedRoom<'a> {
+    bytes: u64,
+    /// What is promised to all copies.
+    promised: &'a Mutex<u64>,
+}
+
+impl Drop for PromisedRoom<'_> {
+    fn drop(&mut self) {
+        let mut promised = lock(self.promised);
+        let left = promised.checked_sub(self.bytes);
+        *promised = count_left(left, "room promised to copies");
+    }
+}
+
+impl Inner {
+    /// Refuses when a copy of `data` does not fit: one that shares blocks takes next to nothing, one
+    /// that copies every byte takes as much as there is. Returns the bytes that it takes.
+    pub(crate) async fn check_room_for(&self, data: &Path) -> Result<u64, BranchesError> {
+        self.check_room()?;
+        Ok(self.promise_room(data).await?.bytes)
+    }
+
+    /// Keeps the room that a copy of `data` takes while it is made, or refuses it where there is none; one that shares
+    /// blocks takes next to nothing.
+    pub(super) async fn promise_room(
+        &self,
+        data: &Path,
+    ) -> Result<PromisedRoom<'_>, BranchesError> {
+        let bytes = self.bytes_to_copy(data).await?;
+        let mut promised = lock(&self.promised);
+        if bytes > 0 {
+            let free = self.mounted().space()?.free;
+            let taken = promised.saturating_add(bytes);
+            let needed = Size(self.config.free_min.bytes().saturating_add(taken));
+            if free < needed.bytes() {
+                return Err(BranchesError::VolumeFull {
+                    free: Size(free).rounded_down(),
+                    needed: needed.rounded_up(),
+                });
+            }
+            *promised = taken;
+        }
+        Ok(PromisedRoom {
+            bytes,
+            promised: &self.promised,
+        })
+    }
+
+    async fn bytes_to_copy(&self, data: &Path) -> Result<u64, BranchesError> {
+        let volume = self.mounted().volume;
+        if volume.driver() != Driver::Copy {
+            return Ok(0);
+        }
+        let from = data.to_owned();
+        blocking(move || {
+            let epoch = Timestamp::from_micros(0);
+            volume
+                .diverged_bytes(&from, epoch)
+                .map_err(io("measure", &from))
+        })
+        .await
+    }
+}
