@@ -242,7 +242,13 @@ pub enum DocumentsError {
         /// What is wrong.
         what: String,
     },
-    /// No database was meant, or none that is there.
+    /// Collections are declared in a database that is not there.
+    #[error("database: `{database}` does not exist")]
+    DatabaseNotFound {
+        /// Its name.
+        database: String,
+    },
+    /// No database was meant.
     #[error("database: {reason}")]
     Database {
         /// Why.
@@ -414,6 +420,7 @@ impl Coded for DocumentsError {
             Self::OwnedElsewhere { .. } => "documents_owned_elsewhere",
             Self::Unreachable | Self::Stopping => "unavailable",
             Self::Damaged { .. } => "document_damaged",
+            Self::DatabaseNotFound { .. } => "database_not_found",
             Self::Database { .. } => "invalid_request",
             Self::Server { .. } => "document_statement_failed",
         }
@@ -455,6 +462,7 @@ impl Coded for DocumentsError {
             | Self::NoCollection { .. }
             | Self::NoSubscription { .. }
             | Self::NoDocuments { .. }
+            | Self::DatabaseNotFound { .. }
             | Self::Removed { .. } => Kind::NotFound,
             Self::TooManyCollections { .. }
             | Self::TooManySubscriptions { .. }

@@ -310,7 +310,7 @@ impl Coded for PostgresError {
             PostgresError::Server { error, .. } | PostgresError::NoHost { error, .. }
                 if is_unknown_database(error) =>
             {
-                "postgres_database_not_found"
+                "database_not_found"
             }
             PostgresError::Server { .. }
             | PostgresError::NoHost { .. }

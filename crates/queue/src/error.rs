@@ -317,13 +317,15 @@ impl From<DatabasesError> for QueueError {
     fn from(error: DatabasesError) -> Self {
         match error {
             DatabasesError::Postgres(error) => error.into(),
-            DatabasesError::Unknown { .. } | DatabasesError::Several { .. } => {
-                QueueError::Invalid {
-                    what: "database",
-                    // Outboxes are an administrator's.
-                    reason: error.with_names(),
-                }
+            // Outboxes are an administrator's.
+            DatabasesError::Unknown { .. } => PostgresError::DatabaseNotFound {
+                reason: format!("database: {}", error.with_names()),
             }
+            .into(),
+            DatabasesError::Several { .. } => QueueError::Invalid {
+                what: "database",
+                reason: error.with_names(),
+            },
         }
     }
 }

@@ -153,8 +153,9 @@ fn parameter(place: &'static str, text: String) -> Problem {
 /// What std says of a text that is no whole number, in words for those who sent it.
 fn number_refusal(reason: &str) -> Option<&'static str> {
     match reason {
-        "invalid digit found in string" => Some("it is no whole number, or a negative one"),
-        "cannot parse integer from empty string" => Some("it is empty and no whole number"),
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            Some("must be a whole number of 0 or more")
+        }
         "number too large to fit in target type" => Some("the number is too large"),
         "number too small to fit in target type" => Some("the number is too small"),
         _ => None,

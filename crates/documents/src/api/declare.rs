@@ -60,9 +60,9 @@ impl Documents {
         let chosen = options.databases.choose(caller.database.as_deref()).await;
         let database = chosen.map_err(|error| match error {
             // Collections may be declared in any database that exists.
-            error @ DatabasesError::Unknown { .. } => DocumentsError::Database {
-                reason: error.to_string(),
-            },
+            DatabasesError::Unknown { asked, .. } => {
+                DocumentsError::DatabaseNotFound { database: asked }
+            }
             error => error.into(),
         })?;
         match self.apply_in(&database, given).await {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use egret_base::Coded;
+use egret_base::{Coded, Kind};
 use egret_documents::DocumentsError;
 use egret_documents::api::{Caller, Count, Find, Following, Shape};
 use egret_documents::core::decide::Condition;
@@ -235,6 +235,16 @@ async fn a_database_that_does_not_exist_is_answered_as_one_without_documents() {
     }
     assert_eq!(answers[0], answers[1]);
     assert!(!answers[1].2.contains(&world.database.name));
+    // Where collections are declared it is said, as there every database will do that exists; others are not named.
+    let caller = Caller {
+        database: Some("not_there".to_owned()),
+        ..world.caller.clone()
+    };
+    let declared = world.documents.apply(&caller, FLIGHTS.as_bytes()).await;
+    let refused = declared.unwrap_err();
+    assert_eq!(refused.code(), "database_not_found");
+    assert_eq!(refused.kind(), Kind::NotFound);
+    assert_eq!(refused.to_string(), "database: `not_there` does not exist");
     world.documents_stop().await;
 }
 

@@ -116,7 +116,8 @@ impl Outbox {
     /// everybody). Without a name: in the only database there is. Returns the database.
     ///
     /// # Errors
-    /// [`QueueError::Invalid`] for the name, and for roles that do not exist; the server's.
+    /// [`PostgresError::DatabaseNotFound`]; [`QueueError::Invalid`] for roles that do not exist, and where no database is
+    /// named and there are several; the server's.
     pub async fn install(
         &self,
         database: Option<&str>,
@@ -170,7 +171,7 @@ impl Outbox {
     /// database and how many rows went with it.
     ///
     /// # Errors
-    /// [`QueueError::OutboxNotFound`] and [`QueueError::OutboxInUse`]; the server's.
+    /// [`PostgresError::DatabaseNotFound`], [`QueueError::OutboxNotFound`] and [`QueueError::OutboxInUse`]; the server's.
     pub async fn remove(
         &self,
         database: Option<&str>,
@@ -196,7 +197,7 @@ impl Outbox {
     /// Hands rows over again that the queue had refused. Returns the database and how many.
     ///
     /// # Errors
-    /// [`QueueError::OutboxNotFound`]; the server's.
+    /// [`PostgresError::DatabaseNotFound`] and [`QueueError::OutboxNotFound`]; the server's.
     pub async fn retry_rejected(
         &self,
         database: Option<&str>,
@@ -272,17 +273,14 @@ impl Outbox {
 
     /// The database of this name, or the only one with an outbox.
     async fn installed(&self, database: Option<&str>) -> Result<(String, Client), QueueError> {
+        let databases = &self.inner.databases;
+        let names = match database {
+            Some(_) => vec![databases.choose(database).await?],
+            None => databases.names().await?,
+        };
         let mut found = Vec::new();
-        let mut names = self.inner.databases.names().await?;
-        if let Some(wanted) = database
-            && self.inner.databases.is_closed(wanted).await?
-        {
-            names.push(wanted.to_owned());
-        }
         for name in names {
-            if database.is_none_or(|wanted| wanted == name)
-                && let Some(client) = self.outbox_in(&name).await?
-            {
+            if let Some(client) = self.outbox_in(&name).await? {
                 found.push((name, client));
             }
         }

@@ -188,7 +188,7 @@ impl<'a> Description<'a> {
 }
 
 /// What a partition knows of a schedule.
-struct Known {
+struct KnownSchedule {
     schedule: Schedule,
     queue: String,
     last_task: Option<TaskId>,
@@ -232,7 +232,7 @@ impl Queues {
             let schedule = turn.state.schedule(&owner, &asked_name)?.clone();
             let queue = turn.state.queue_with(schedule.queue);
             let last = schedule.last;
-            Some(Known {
+            Some(KnownSchedule {
                 queue: queue.map_or_else(String::new, |queue| queue.name.to_string()),
                 last_task: (last.number > 0).then(|| turn.state.id(last)),
                 schedule,
@@ -333,7 +333,7 @@ impl Queues {
     }
 }
 
-fn view(name: &str, known: Known, bytes: &[u8]) -> Result<ScheduleView, QueueError> {
+fn view(name: &str, known: KnownSchedule, bytes: &[u8]) -> Result<ScheduleView, QueueError> {
     let Command::PutSchedule(put) = record::decode(bytes)? else {
         return Err(not_found(name));
     };

@@ -184,7 +184,7 @@ pub enum Command<'a> {
         name: &'a str,
         /// The tick; without effect when it is not the schedule's next one.
         tick_ms: u64,
-        /// The tick after it.
+        /// The tick after it; the tick itself where it waits for room.
         next_ms: u64,
         /// Tasks to make: none for one that was missed and is left out.
         tasks: u32,

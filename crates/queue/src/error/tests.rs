@@ -36,7 +36,7 @@ fn databases_are_refused_by_name() {
             asked: "ship".to_owned(),
             names: names(),
         },
-        expect!["invalid_request: database: `ship` does not exist; there are: shop, weather"],
+        expect!["database_not_found: database: `ship` does not exist; there are: shop, weather"],
     );
 }
 

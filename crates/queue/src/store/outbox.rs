@@ -244,6 +244,12 @@ pub async fn become_reader(client: &Client) -> Result<bool, PostgresError> {
     Ok(row.map_err(server("take the lock of the outbox"))?.get(0))
 }
 
+/// Has a session find rows as [`next`] is meant to.
+pub async fn set_up_reader(client: &Client) -> Result<(), PostgresError> {
+    let set = client.batch_execute(include_str!("outbox/session.sql"));
+    set.await.map_err(server("set up the reader of an outbox"))
+}
+
 /// Passes the limits on sizes to `egret.enqueue`.
 pub async fn set_limits(client: &Client, limits: SizeLimits) -> Result<(), PostgresError> {
     let sql = "UPDATE egret.outbox_limit SET payload_bytes_max = $1, chain_bytes_max = $2 \

@@ -220,6 +220,7 @@ impl Reading {
         }
         store::install(&mut client).await?;
         store::set_limits(&client, self.outbox.size_limits()).await?;
+        store::set_up_reader(&client).await?;
         self.tell(READING);
         unreachable.recover("the outbox is read again");
         *failures = 0;

@@ -124,6 +124,8 @@ struct Place {
         (status = 200, description = "They are declared.", body = AppliedList),
         (status = 400, description = "A definition is not valid: `violations` has a JSON pointer and a message for each reason.",
             body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such database.", body = Problem,
+            content_type = "application/problem+json"),
         (status = 409, description = "Documents that are there are not what a changed definition says.",
             body = Problem, content_type = "application/problem+json"),
     ))]

@@ -109,7 +109,11 @@ struct OutboxPlace {
 /// date and grants what is asked for.
 #[utoipa::path(post, path = "/v1/outboxes", operation_id = "installOutbox", tag = "queue",
     security(("token" = ["admin"])), request_body = OutboxRequest,
-    responses((status = 200, description = "It is installed.", body = OutboxPlace)))]
+    responses(
+        (status = 200, description = "It is installed.", body = OutboxPlace),
+        (status = 404, description = "There is no such database.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
 async fn install_outbox(
     State(outbox): State<Outbox>,
     caller: Caller,
@@ -152,7 +156,7 @@ struct OutboxRows {
     params(("database" = String, Path, description = "Its database."), Removal),
     responses(
         (status = 200, description = "It is removed, and with it so many rows.", body = OutboxRows),
-        (status = 404, description = "The database has none.", body = Problem,
+        (status = 404, description = "The database has none, or there is no such database.", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "It has rows.", body = Problem,
             content_type = "application/problem+json"),
@@ -180,7 +184,7 @@ async fn remove_outbox(
     params(("database" = String, Path, description = "Its database.")),
     responses(
         (status = 200, description = "So many rows wait again.", body = OutboxRows),
-        (status = 404, description = "The database has no outbox.", body = Problem,
+        (status = 404, description = "The database has no outbox, or there is no such database.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn retry_outbox(

@@ -181,6 +181,8 @@ async fn list_views(
         (status = 201, description = "It is made, and filled.", body = View),
         (status = 400, description = "The query cannot be kept: `construct`, `position` (in bytes, from 1) and `advice` \
             say why; or PostgreSQL refuses it, for the reason in `sqlstate`, `position`, `sql_detail` and `hint`.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such database.", body = Problem,
+            content_type = "application/problem+json"),
         (status = 409, description = "The name is taken.", body = Problem,
             content_type = "application/problem+json"),
     ))]
@@ -215,6 +217,8 @@ async fn create_view(
         (status = 200, description = "It can be kept, and this is how.", body = Explanation),
         (status = 400, description = "It cannot: `construct`, `position` (in bytes, from 1) and `advice` say why; or \
             PostgreSQL refuses it, for the reason in `sqlstate`, `position`, `sql_detail` and `hint`.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such database.", body = Problem,
+            content_type = "application/problem+json"),
     ))]
 async fn validate_view(
     State(views): State<Views>,
@@ -237,6 +241,8 @@ async fn validate_view(
     responses(
         (status = 200, description = "They may.", body = ViewGrant),
         (status = 400, description = "A role is not there.", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such database.", body = Problem,
+            content_type = "application/problem+json"),
     ))]
 async fn grant_views(
     State(views): State<Views>,
@@ -262,7 +268,7 @@ async fn grant_views(
     params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
     responses(
         (status = 200, description = "The view.", body = View),
-        (status = 404, description = "No view has this name.", body = Problem,
+        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn get_view(
@@ -283,7 +289,7 @@ async fn get_view(
     request_body = ViewChange,
     responses(
         (status = 200, description = "The view as it is now.", body = View),
-        (status = 404, description = "No view has this name.", body = Problem,
+        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn change_view(
@@ -315,7 +321,7 @@ async fn change_view(
     params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
     responses(
         (status = 204, description = "It is dropped."),
-        (status = 404, description = "No view has this name.", body = Problem,
+        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "Other views read it.", body = Problem,
             content_type = "application/problem+json"),
@@ -343,7 +349,7 @@ async fn drop_view(
     params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
     responses(
         (status = 200, description = "How it is kept.", body = Explanation),
-        (status = 404, description = "No view has this name.", body = Problem,
+        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn explain_view(
@@ -382,7 +388,7 @@ fn listed() -> u32 {
     params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Page),
     responses(
         (status = 200, description = "Its refreshes.", body = RefreshList),
-        (status = 404, description = "No view has this name.", body = Problem,
+        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn view_history(
@@ -406,7 +412,7 @@ async fn view_history(
     request_body = Option<RefreshRequest>,
     responses(
         (status = 200, description = "What the refresh did.", body = Refresh),
-        (status = 404, description = "No view has this name.", body = Problem,
+        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn refresh_view(
@@ -434,7 +440,7 @@ async fn refresh_view(
     request_body = Option<Nothing>,
     responses(
         (status = 200, description = "How they compare; they may differ.", body = Verification),
-        (status = 404, description = "No view has this name.", body = Problem,
+        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
             content_type = "application/problem+json"),
     ))]
 async fn verify_view(
@@ -456,7 +462,7 @@ async fn verify_view(
     request_body = Option<Nothing>,
     responses(
         (status = 200, description = "The view as it is now.", body = View),
-        (status = 404, description = "No view has this name.", body = Problem,
+        (status = 404, description = "No view has this name, or there is no such database.", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "Its columns are others now, and objects that depend on it keep it from being made anew.",
             body = Problem, content_type = "application/problem+json"),

@@ -134,8 +134,8 @@ async fn a_body_of_another_type_is_not_read() {
 async fn a_malformed_parameter_says_what_is_wrong() {
     let house = House::open().await;
     for (query, part) in [
-        ("seconds=x", "no whole number"),
-        ("seconds=-1", "negative"),
+        ("seconds=x", "seconds: must be a whole number of 0 or more"),
+        ("seconds=-1", "seconds: must be a whole number of 0 or more"),
         ("seconds=99999999999999999999", "too large"),
         ("second=1", "unknown field"),
         ("format=png", "format"),
@@ -151,11 +151,11 @@ async fn a_malformed_parameter_says_what_is_wrong() {
 async fn a_limit_of_a_list_that_is_none_says_what_is_wrong() {
     let house = House::open().await;
     for (limit, part) in [
-        ("-1", "limit: it is no whole number, or a negative one"),
+        ("-1", "limit: must be a whole number of 0 or more"),
         ("0", "is not from 1 to 1000"),
         ("1001", "is not from 1 to 1000"),
         ("99999999999999999999", "limit: the number is too large"),
-        ("", "limit: it is empty"),
+        ("", "limit: must be a whole number of 0 or more"),
     ] {
         let response = house.get(&format!("/v1/audit?limit={limit}")).await;
         let found = problem(response, 400, "parameter_invalid").await["detail"].to_string();

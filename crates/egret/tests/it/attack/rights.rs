@@ -302,6 +302,19 @@ fn tables_of_users_do_not_land_in_the_schema_of_egret() {
     server.stop(Signal::TERM);
 }
 
+fn nothing_is_done_in_a_database_that_does_not_exist(place: &Place) {
+    for (method, path, body) in [
+        ("DELETE", "/v1/installations/no_such_db", Value::Null),
+        ("POST", "/v1/outboxes", json!({"database": "no_such_db"})),
+        ("DELETE", "/v1/outboxes/no_such_db", Value::Null),
+        ("POST", "/v1/outboxes/no_such_db/retry", Value::Null),
+    ] {
+        let (status, answer) = request(place, method, path, &admin(place), &body);
+        assert_eq!(status, 404, "{path}: {answer}");
+        assert!(answer.contains("database_not_found"), "{answer}");
+    }
+}
+
 #[test]
 fn a_removal_drops_nothing_of_users() {
     let (place, server, url) = embedded("attack-rights-removal");
@@ -360,14 +373,7 @@ fn a_removal_drops_nothing_of_users() {
     assert_eq!(place.psql(&url, "SELECT id FROM invoices").unwrap(), "1");
     let schema = "SELECT count(*) FROM pg_namespace WHERE nspname = 'egret'";
     assert_eq!(place.psql(&url, schema).unwrap(), "0");
-    let (status, answer) = request(
-        &place,
-        "DELETE",
-        "/v1/installations/no_such_db",
-        &admin(&place),
-        &Value::Null,
-    );
-    assert_eq!(status, 404, "{answer}");
+    nothing_is_done_in_a_database_that_does_not_exist(&place);
     let unknown = json!({"database": "shop", "grant": ["nobody_here"]});
     let (status, answer) = request(&place, "POST", "/v1/outboxes", &admin(&place), &unknown);
     assert_eq!(status, 400, "{answer}");

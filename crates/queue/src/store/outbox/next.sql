@@ -3,7 +3,7 @@
 -- Of the roles $6 only rows for the queues $7 are looked at; of every other role those for its first $8 queues by name.
 -- One step of the primary key finds a role, one each of its queues, and one the oldest rows for each of these: rows that
 -- are held cost no step of their own. Single rows are looked up by subqueries with a limit or an offset, which the planner
--- does not turn into joins that read the whole table.
+-- does not turn into joins of the whole table.
 WITH RECURSIVE writer (name) AS (
     (SELECT enqueued_by FROM egret.outbox ORDER BY enqueued_by LIMIT 1)
     UNION ALL

@@ -33,7 +33,10 @@ async fn look(client: &Client, roles_held: &str, role_queues_max: u32) -> (f64, 
     (plan["Actual Rows"].as_f64().unwrap(), blocks)
 }
 
+/// Has a session look as the reader does.
 async fn prepare_look(client: &Client) {
+    let settings = include_str!("../../../src/store/outbox/session.sql");
+    client.batch_execute(settings).await.unwrap();
     let sql = include_str!("../../../src/store/outbox/next.sql");
     let prepare = format!("PREPARE look AS\n{sql}");
     client.batch_execute(&prepare).await.unwrap();

@@ -187,7 +187,7 @@ async fn one_egret_reads_and_another_takes_over() {
 async fn a_reader_comes_back_after_its_connection_is_lost() {
     let rig = Rig::start(18).await;
     let reader = "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
-                  WHERE application_name = 'egret/queue' AND datname = current_database() AND query LIKE '%waiting.queue%'";
+                  WHERE application_name = 'egret/queue' AND datname = current_database() AND query LIKE '%RECURSIVE writer%'";
     while count(&rig.client, reader).await == 0 {
         tokio::task::yield_now().await;
     }

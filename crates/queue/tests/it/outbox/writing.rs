@@ -1,5 +1,6 @@
 //! The functions: keys, transactions, values out of range, rights, removal.
 
+use egret_base::{Coded, Kind};
 use egret_queue::{Format, QueueError};
 
 use super::rig::{Rig, count, refusal};
@@ -290,5 +291,27 @@ async fn it_is_removed_without_a_trace_but_not_with_rows() {
     );
     rig.outbox.install(None, &[]).await.unwrap();
     rig.client.batch_execute(enqueue).await.unwrap();
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_does_not_exist_is_not_found_whatever_is_to_be_done_with_it() {
+    let rig = Rig::install(18).await;
+    let nowhere = Some("not_there");
+    let refused = [
+        rig.outbox.install(nowhere, &[]).await.map(drop),
+        rig.outbox.remove(nowhere, false).await.map(drop),
+        rig.outbox.retry_rejected(nowhere).await.map(drop),
+    ];
+    for refused in refused {
+        let error = refused.unwrap_err();
+        assert_eq!(
+            (error.code(), error.kind()),
+            ("database_not_found", Kind::NotFound)
+        );
+        let message = error.to_string();
+        let expected = "database: `not_there` does not exist; there are: ";
+        assert!(message.starts_with(expected), "{message}");
+    }
     rig.stop().await;
 }

@@ -362,7 +362,7 @@ fn listed<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>, RequestError> 
 
 fn number(text: &str) -> Result<u32, RequestError> {
     text.parse()
-        .map_err(|_| refused("query", "`limit` is a number from 1 on"))
+        .map_err(|_| refused("query", "limit: must be a whole number of 1 or more"))
 }
 
 fn count(text: &str) -> Result<Count, RequestError> {

@@ -108,7 +108,7 @@ impl Parameters {
         let Some(ms) = self.duration_ms(name)? else {
             return Ok(None);
         };
-        let ms = u64::try_from(ms).map_err(|_| invalid(name, "it is negative"))?;
+        let ms = u64::try_from(ms).map_err(|_| invalid(name, "must be 0 or more"))?;
         Ok(Some(Duration::from_millis(ms)))
     }
 
@@ -118,7 +118,7 @@ impl Parameters {
             "" | "0" => Ok(usize::MAX),
             text => text
                 .parse()
-                .map_err(|_| invalid("limit", format_args!("{text:?} is no number of results"))),
+                .map_err(|_| invalid("limit", "must be a whole number of 0 or more")),
         }
     }
 

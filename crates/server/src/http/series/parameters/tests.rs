@@ -68,8 +68,8 @@ fn a_parameter_that_cannot_be_used_is_named() {
     expect_test::expect![[r#"
         invalid parameter "start": cannot parse "x" to a valid timestamp
         invalid parameter "end": cannot parse "" to a valid timestamp
-        invalid parameter "limit": "-1" is no number of results
-        invalid parameter "timeout": it is negative"#]]
+        invalid parameter "limit": must be a whole number of 0 or more
+        invalid parameter "timeout": must be 0 or more"#]]
     .assert_eq(&said.join("\n"));
     let error = parameters.selectors().unwrap_err().to_string();
     assert!(
