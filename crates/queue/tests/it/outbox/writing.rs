@@ -1,5 +1,6 @@
 //! The functions: keys, transactions, values out of range, rights, removal.
 
+use egret_postgres::installation::inventory;
 use egret_queue::{Format, QueueError};
 
 use super::rig::{Rig, count, refusal};
@@ -290,5 +291,14 @@ async fn it_is_removed_without_a_trace_but_not_with_rows() {
     );
     rig.outbox.install(None, &[]).await.unwrap();
     rig.client.batch_execute(enqueue).await.unwrap();
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_the_outbox_is_taken_for_a_users() {
+    let rig = Rig::install(18).await;
+    let found = inventory(&rig.client).await.unwrap().unwrap();
+    assert_eq!(found.obstacles, []);
+    assert_eq!(found.indexes, Vec::<String>::new());
     rig.stop().await;
 }
