@@ -313,6 +313,7 @@ impl Inner {
     /// they have a name under which they are not put back.
     async fn record_reset(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
         branch.waits_for_room = false;
+        branch.notice = None;
         branch.state = BranchState::Running;
         branch.failure = None;
         self.steps.before("reset.record");

@@ -292,7 +292,7 @@ impl Inner {
         let inner = self.clone();
         tokio::spawn(async move {
             let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
-            match inner.suspend_due(id, Why::TenantDisk, Some(notice)).await {
+            match inner.suspend_due(id, Why::TenantDisk, notice).await {
                 Ok(true) => faults.recover(&subject, "a branch that takes too much is suspended"),
                 Ok(false) => faults.recover(&subject, "a branch that takes too much has ended"),
                 Err(error) => {
