@@ -300,6 +300,9 @@ pub struct Branch {
     /// Whether it is suspended because its tenant took too much of the volume: it starts again when there is room.
     #[serde(default)]
     pub waits_for_room: bool,
+    /// Why it is suspended, where its users did not ask for that.
+    #[serde(default)]
+    pub notice: Option<String>,
     /// Whether it refuses to be destroyed, reset or expired.
     pub protected: bool,
     /// Settings one by one, over the preset.

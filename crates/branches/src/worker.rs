@@ -311,7 +311,11 @@ impl Inner {
     async fn carry_out(self: &Arc<Self>, command: &Command) -> Result<(), BranchesError> {
         match command {
             Command::Expire(id) => self.expire(*id).await?,
-            Command::Suspend(id) => drop(self.suspend_due(*id, Why::Idle, None).await?),
+            Command::Suspend(id) => {
+                let idle = self.config.idle_suspend.unwrap_or_default();
+                let notice = format!("suspended: no session for {idle}");
+                self.suspend_due(*id, Why::Idle, notice).await?;
+            }
             Command::PurgeTemplate(id) => self.purge_template(*id).await?,
             Command::RefreshTemplate => {
                 let Some(build) = self.try_begin_head_build() else {

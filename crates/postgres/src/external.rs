@@ -237,10 +237,15 @@ async fn check_schema_objects(client: &Client) -> Result<Option<Finding>, Postgr
             Verdict::Reduced
         },
         detail: if strays.is_empty() {
-            "schema egret has nothing but what Egret has made".to_owned()
+            let indexes = found
+                .indexes
+                .iter()
+                .map(|index| format!("; {index} is a user's"));
+            let indexes: String = indexes.collect();
+            format!("schema egret has nothing but what Egret has made{indexes}")
         } else {
             format!(
-                "these are in schema egret and not of Egret: {}",
+                "these are of users, in schema egret or on what Egret has made: {}",
                 strays.join("; ")
             )
         },

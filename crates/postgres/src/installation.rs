@@ -28,6 +28,10 @@ const FUNCTIONS: &str = "^(guard_schema|outbox_key|outbox_put|outbox_link|enqueu
 const NUMBERED: &str = "^(view|told|edge|changes|lock|capture|before|catch_up|fail)_([0-9]{1,18})\
      ((_[0-9]+)?(_aside)?|_second)$";
 
+/// Names of the indexes that migrations make and that are no constraints, as a regular expression.
+const INDEXES: &str = "^(outbox_chain|document_edge_[234]|document_version_(deleted|by_time)|document_request_by_time|\
+     (view_table_(capture|reads)|view_statement_view_xid_id|view_refresh_view_at|view_request_(id|role_id))_idx)$";
+
 /// The event trigger that keeps objects of users out of schema `egret`.
 const GUARD: &str = "egret_schema";
 
@@ -40,9 +44,11 @@ pub struct Installation {
     pub views: Vec<String>,
     /// What belongs to users and keeps Egret from being removed.
     pub obstacles: Vec<Obstacle>,
+    /// Indexes that users have made on tables of Egret: they go with these, and hold nothing that is not there.
+    pub indexes: Vec<String>,
 }
 
-/// An object of a user's that is in schema `egret`, or depends on something of Egret's.
+/// An object of a user's that is in schema `egret`, is a part of something that Egret has made, or depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// The object, as the catalogue describes it.
@@ -108,7 +114,11 @@ async fn objects_of(
         }
     }
     found.views = names_of(client, &known.relations).await?;
+    // Objects are described with their schemas only where the search path does not lead to them.
+    let found_path = set_search_path(client, "pg_catalog").await?;
+    add_additions(client, &mut found).await?;
     found.obstacles.extend(dependents(client, known).await?);
+    set_search_path(client, &found_path).await?;
     Ok(found)
 }
 
@@ -309,12 +319,34 @@ async fn schema_objects(
     Ok(rows.iter().map(object).collect())
 }
 
+/// Adds what users have added to tables of Egret's.
+async fn add_additions(
+    client: &impl GenericClient,
+    found: &mut Installation,
+) -> Result<(), PostgresError> {
+    let sql = include_str!("installation/additions.sql");
+    let rows = client
+        .query(sql, &[&RELATIONS, &NUMBERED, &INDEXES])
+        .await
+        .map_err(server("look for what was added to schema egret"))?;
+    for row in rows {
+        let object: String = row.get("object");
+        if row.get::<_, &str>("kind") == "index" {
+            found.indexes.push(object);
+        } else {
+            found.obstacles.push(Obstacle {
+                object,
+                command: row.get("command"),
+            });
+        }
+    }
+    Ok(())
+}
+
 async fn dependents(
     client: &impl GenericClient,
     known: &KnownViews,
 ) -> Result<Vec<Obstacle>, PostgresError> {
-    // Objects are described with their schemas only where the search path does not lead to them.
-    let found_path = set_search_path(client, "pg_catalog").await?;
     let rows = client
         .query(
             include_str!("installation/dependents.sql"),
@@ -330,14 +362,13 @@ async fn dependents(
         )
         .await
         .map_err(server("look for what depends on schema egret"))?;
-    set_search_path(client, &found_path).await?;
     let obstacle = |row: &tokio_postgres::Row| Obstacle {
         object: format!(
             "{}, which depends on {}",
             row.get::<_, &str>(0),
             row.get::<_, &str>(1)
         ),
-        command: None,
+        command: row.get(2),
     };
     Ok(rows.iter().map(obstacle).collect())
 }

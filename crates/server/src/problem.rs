@@ -110,8 +110,22 @@ pub fn grpc_status(error: &dyn Coded) -> tonic::Status {
     problem.to_grpc_status()
 }
 
+/// What an answer says of one thing of several that failed: as long and with the same words as in a problem of its own.
+pub(crate) fn detail_of(error: &dyn Coded) -> String {
+    bounded(without_paths(error, egret_base::error::chain(error)))
+}
+
+/// A message without paths of the host. The caller's own mistakes hold the caller's own words, which may look like paths.
+fn without_paths(error: &dyn Coded, message: String) -> String {
+    if http_status(error.kind()).is_server_error() {
+        redact_paths(&message)
+    } else {
+        message
+    }
+}
+
 /// A detail without its middle where it is too long: what failed stands at its beginning, and what to do at its end.
-pub(crate) fn bounded(mut detail: String) -> String {
+fn bounded(mut detail: String) -> String {
     if detail.len() > DETAIL_BYTES_MAX {
         let from = detail.floor_char_boundary(DETAIL_BYTES_MAX / 4 * 3);
         let to = detail.ceil_char_boundary(detail.len() - DETAIL_BYTES_MAX / 4);
@@ -125,12 +139,7 @@ impl Problem {
     pub fn of(error: &dyn Coded) -> Self {
         let status = http_status(error.kind());
         let whole = egret_base::error::chain(error);
-        // The caller's own mistakes hold the caller's own words, which may look like paths.
-        let shown = if status.is_server_error() {
-            redact_paths(&whole)
-        } else {
-            whole.clone()
-        };
+        let shown = without_paths(error, whole.clone());
         let logged_detail = (shown != whole).then_some(whole);
         let mut problem = Self::new(status, error.code(), shown, error.retryable());
         problem.logged_detail = logged_detail;

@@ -254,12 +254,12 @@ impl Inner {
     }
 
     /// Suspends a branch, unless it does not run any more, or is in use and was to be suspended for being idle.
-    /// `notice` says why, to be shown with it. Returns whether this call suspended it.
+    /// `notice` says why; it is shown with the branch until that runs again. Returns whether this call suspended it.
     pub(crate) async fn suspend_due(
         self: &Arc<Self>,
         id: BranchId,
         why: Why,
-        notice: Option<String>,
+        notice: String,
     ) -> Result<bool, BranchesError> {
         self.steps.before("suspend.turn");
         // Before the slot: while it is held, clients of the branch wait.
@@ -277,16 +277,8 @@ impl Inner {
         };
         tracing::info!(branch = %branch.name, ?why, "suspending");
         branch.waits_for_room = why == Why::TenantDisk;
-        let before = slot.notice();
-        // Before it is suspended: whoever looks at a suspended branch is to see why.
-        if let Some(notice) = notice {
-            slot.note(notice);
-        }
-        let suspended = self.put_down(branch, &held).await;
-        if suspended.is_err() {
-            *super::lock(&slot.notice) = before;
-        }
-        suspended.map(|_| true)
+        branch.notice = Some(notice);
+        self.put_down(branch, &held).await.map(|_| true)
     }
 
     /// Deletes what is behind the tombstones that `is_wanted` says; what fails is tried again.
@@ -405,7 +397,9 @@ impl Inner {
             branch.waits_for_room = false;
         }
         let was_stopped = branch.state != BranchState::Running;
+        let notice = branch.notice.take();
         if let Err(error) = self.start_again(&mut branch).await {
+            branch.notice = notice;
             // Its files are in order: it is woken as soon as there is room for its server, say.
             if !error.is_external() {
                 self.give_up(branch, &error);

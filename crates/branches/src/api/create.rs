@@ -201,6 +201,7 @@ impl Inner {
             superuser: asked.superuser || template.superuser,
             role_passwords: asked.role_passwords,
             waits_for_room: false,
+            notice: None,
             protected: asked.protected,
             settings: asked.settings.clone(),
             labels: asked.labels.clone(),

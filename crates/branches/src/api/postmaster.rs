@@ -288,7 +288,8 @@ impl Inner {
     /// Records that a branch cannot run.
     pub(super) fn give_up(&self, mut branch: Branch, error: &BranchesError) {
         branch.state = BranchState::Failed;
-        let notice = self.known_slot(branch.id).and_then(|slot| slot.notice());
+        let noted = self.known_slot(branch.id).and_then(|slot| slot.notice());
+        let notice = branch.notice.clone().or(noted);
         let notice = notice.map_or_else(String::new, |notice| format!("; {notice}"));
         branch.failure = Some(format!("{}: {error}{notice}", error.code()));
         branch.postmaster = None;

@@ -181,6 +181,7 @@ impl Inner {
     /// Records a reset whose server runs on the new files, and removes the former ones.
     async fn record_reset(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
         branch.waits_for_room = false;
+        branch.notice = None;
         branch.state = BranchState::Running;
         branch.failure = None;
         self.steps.before("reset.record");

@@ -156,7 +156,7 @@ impl Inner {
         tokio::spawn(async move {
             let (subject, faults) = (id.to_string(), &inner.faults.suspensions);
             let notice = "suspended while it grew: the volume was nearly full".to_owned();
-            let suspended = inner.suspend_due(id, Why::NoRoom, Some(notice)).await;
+            let suspended = inner.suspend_due(id, Why::NoRoom, notice).await;
             let is_failed = suspended.is_err();
             match suspended {
                 Ok(true) => faults.recover(&subject, "a branch that fills the volume is suspended"),

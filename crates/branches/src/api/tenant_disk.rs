@@ -303,7 +303,7 @@ impl Inner {
         }
         tokio::spawn(async move {
             let faults = &inner.faults.suspensions;
-            match inner.suspend_due(id, Why::TenantDisk, Some(notice)).await {
+            match inner.suspend_due(id, Why::TenantDisk, notice).await {
                 Ok(true) => faults.recover(&subject, "a branch that takes too much is suspended"),
                 Ok(false) => faults.recover(&subject, "a branch that takes too much has ended"),
                 Err(error) => {

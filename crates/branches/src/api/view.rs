@@ -179,10 +179,10 @@ impl Branches {
             sessions: self.sessions(&branch),
             diverged_bytes: None,
             losses: self.losses(&branch),
-            notice: self
-                .inner
-                .known_slot(branch.id)
-                .and_then(|slot| slot.notice()),
+            notice: branch.notice.clone().or_else(|| {
+                let slot = self.inner.known_slot(branch.id);
+                slot.and_then(|slot| slot.notice())
+            }),
             branch: ShownBranch {
                 id: branch.id.to_string(),
                 name: branch.name.to_string(),

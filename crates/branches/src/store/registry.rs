@@ -51,6 +51,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "room",
         sql: include_str!("sql/registry_room.sql"),
     },
+    Migration {
+        name: "notice",
+        sql: include_str!("sql/registry_notice.sql"),
+    },
 ];
 
 /// What of `state.db` is this engine's.

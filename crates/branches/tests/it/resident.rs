@@ -432,16 +432,25 @@ async fn a_branch_is_suspended_though_sessions_wait_in_it() {
         0
     );
     home.clock.jump(120);
-    loop {
+    let notice = loop {
         let shown = egret.branches.show(DEFAULT_TENANT, &one).await.unwrap();
         if shown.branch.state == BranchState::Suspended {
-            break;
+            break shown.notice;
         }
         tokio::task::yield_now().await;
-    }
+    };
+    assert_eq!(notice.as_deref(), Some("suspended: no session for 1min"));
     // Nobody has used what waits in the pool either, and it is ready all the same.
     assert_eq!(egret.filled().await.hot, 1);
     home.assert_nothing_leaks_but(&egret, 1).await;
+    egret.stop().await;
+    // The next Egret says why as well, until the branch runs again.
+    let egret = home.start().await;
+    let shown = egret.branches.show(DEFAULT_TENANT, &one).await.unwrap();
+    assert_eq!(shown.notice, notice);
+    ask(&egret, "SELECT 1").await;
+    let shown = egret.branches.show(DEFAULT_TENANT, &one).await.unwrap();
+    assert_eq!(shown.notice, None);
     egret.stop().await;
 }
 

@@ -7,6 +7,7 @@ use egret_base::settings::Span;
 use egret_documents::DocumentsConfig;
 use egret_documents::api::{Caller, Find};
 use egret_documents::core::rights::Rights;
+use egret_postgres::installation::inventory;
 use serde_json::{Value, json};
 
 use crate::world::{World, code, named, usual};
@@ -135,5 +136,15 @@ async fn indexes_that_are_lost_come_again_and_others_go() {
     let odd =
         "SELECT count(*) FROM pg_indexes WHERE indexname = 'document_0_by_1_00000000000000ff'";
     assert_eq!(world.number(odd).await, 0);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_of_egret_is_taken_for_a_users() {
+    let world = World::new(18).await;
+    world.apply(ODD).await.unwrap();
+    let found = inventory(&world.client).await.unwrap().unwrap();
+    assert_eq!(found.obstacles, []);
+    assert_eq!(found.indexes, Vec::<String>::new());
     world.stop().await;
 }

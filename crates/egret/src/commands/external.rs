@@ -73,7 +73,7 @@ pub(super) async fn check(
     ))
 }
 
-/// Looks into the databases of the running server for objects of users in schema `egret`.
+/// Looks into the databases of the running server for objects of users in schema `egret`, or on what Egret has made.
 pub(super) async fn check_running(api: &Api, output: Output) -> Result<(), Failure> {
     let answer = api.get(&["installations"], &[]).await?;
     let list: Installations = output::decode(&answer)?;
@@ -96,6 +96,11 @@ pub(super) async fn check_running(api: &Api, output: Output) -> Result<(), Failu
                 let detail = "schema egret has nothing but what Egret has made";
                 rows.push(row(&checked.database, "ok", detail));
             }
+            let indexes = checked.indexes.iter();
+            rows.extend(indexes.map(|index| {
+                let detail = format!("{index}: a user's, on a table of Egret");
+                row(&checked.database, "ok", &detail)
+            }));
             rows
         });
         listing(&["database", "verdict", "detail"], rows.chain(closed))
@@ -119,6 +124,8 @@ struct Installations {
 struct Checked {
     database: String,
     obstacles: Vec<Obstacle>,
+    #[serde(default)]
+    indexes: Vec<String>,
 }
 
 pub(super) fn failed(error: egret_postgres::PostgresError) -> Failure {

@@ -19,6 +19,8 @@ struct Installation {
     names: Vec<String>,
     dependents: Vec<String>,
     obstacles: Vec<Obstacle>,
+    #[serde(default)]
+    indexes: Vec<String>,
     outbox_rows: Option<u64>,
     documents: Option<i64>,
 }
@@ -82,6 +84,7 @@ pub(super) async fn by_server(
                 "names": found.names,
                 "dependents": found.dependents,
                 "obstacles": found.obstacles,
+                "indexes": found.indexes,
                 "outbox_rows": found.outbox_rows,
                 "documents": found.documents,
             },
@@ -179,6 +182,7 @@ pub(super) async fn directly(
         names: found.objects,
         dependents: found.views,
         obstacles: found.obstacles.into_iter().map(Obstacle::from).collect(),
+        indexes: found.indexes,
         outbox_rows: None,
         documents: documents_in(&client).await.map_err(documents_failed)?,
     };
@@ -187,6 +191,7 @@ pub(super) async fn directly(
         "names": found.names,
         "dependents": found.dependents,
         "obstacles": found.obstacles,
+        "indexes": found.indexes,
         "documents": found.documents,
     });
     if !force {
@@ -232,6 +237,9 @@ fn foretold(found: &Installation) -> String {
     }
     for name in &found.names {
         text.push_str(&format!("\n  {name}"));
+    }
+    for index in &found.indexes {
+        text.push_str(&format!("\n  {index}, which you have made"));
     }
     if !found.obstacles.is_empty() {
         text.push_str("\nit would be refused: these belong to you, and are in the way");

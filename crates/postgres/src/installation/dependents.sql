@@ -1,5 +1,5 @@
--- What depends on something that Egret has made, and is none of it: its description, with the statement that drops a trigger
--- or a rule, and what it depends on. $1 to $5 as in objects.sql, $6 the views in other schemas, $7 the event trigger.
+-- What depends on something that Egret has made, and is none of it: its description, what it depends on, and the statement that drops
+-- it where it is a trigger or a rule. $1 to $5 as in objects.sql, $6 the views in other schemas, $7 the event trigger.
 WITH RECURSIVE own (class, object) AS (
     SELECT depend.classid, depend.objid
     FROM pg_catalog.pg_depend AS depend
@@ -36,13 +36,12 @@ WITH RECURSIVE own (class, object) AS (
 SELECT DISTINCT
        CASE WHEN rule.rulename = '_RETURN'
             THEN pg_catalog.pg_describe_object('pg_catalog.pg_class'::regclass, rule.ev_class, 0)
-            ELSE pg_catalog.pg_describe_object(depend.classid, depend.objid, depend.objsubid) END
-       || CASE WHEN fired.oid IS NOT NULL
-               THEN pg_catalog.format(' (DROP TRIGGER %I ON %s)', fired.tgname, fired.tgrelid::pg_catalog.regclass)
-               WHEN rule.rulename <> '_RETURN'
-               THEN pg_catalog.format(' (DROP RULE %I ON %s)', rule.rulename, rule.ev_class::pg_catalog.regclass)
-               ELSE '' END,
-       pg_catalog.pg_describe_object(depend.refclassid, depend.refobjid, 0)
+            ELSE pg_catalog.pg_describe_object(depend.classid, depend.objid, depend.objsubid) END,
+       pg_catalog.pg_describe_object(depend.refclassid, depend.refobjid, 0),
+       CASE WHEN fired.oid IS NOT NULL
+            THEN pg_catalog.format('DROP TRIGGER %I ON %s', fired.tgname, fired.tgrelid::pg_catalog.regclass)
+            WHEN rule.rulename <> '_RETURN'
+            THEN pg_catalog.format('DROP RULE %I ON %s', rule.rulename, rule.ev_class::pg_catalog.regclass) END
 FROM part
 JOIN pg_catalog.pg_depend AS depend
     ON depend.refclassid = part.class AND depend.refobjid = part.object

@@ -9,7 +9,7 @@ use egret_postgres::test_support::TestDatabase;
 
 const FIRST: Migration = Migration {
     name: "first",
-    sql: "CREATE TABLE egret.collection (id int PRIMARY KEY)",
+    sql: "CREATE TABLE egret.collection (collection_id int PRIMARY KEY)",
 };
 const SECOND: Migration = Migration {
     name: "second",
@@ -155,7 +155,7 @@ async fn objects_of_users_are_in_the_way_of_a_removal() {
             "ALTER MATERIALIZED VIEW egret.kept SET SCHEMA public",
         ),
         (
-            "CREATE VIEW things AS SELECT id FROM egret.collection",
+            "CREATE VIEW things AS SELECT collection_id FROM egret.collection",
             "view public.things, which depends on",
         ),
         (
@@ -217,7 +217,7 @@ async fn triggers_and_rules_of_users_are_in_the_way_of_a_removal() {
         client.batch_execute(make).await.unwrap();
         let refused = uninstall(&mut client, true).await.unwrap_err();
         assert_eq!(refused.code(), "postgres_user_objects", "{make}: {refused}");
-        let expected = format!("{object} ({remedy}), which depends on table egret.collection");
+        let expected = format!("{object}, which depends on table egret.collection ({remedy})");
         assert!(refused.to_string().contains(&expected), "{make}: {refused}");
         let transaction = client.transaction().await.unwrap();
         let removed = remove(&transaction, "test", "DROP TABLE egret.collection").await;
@@ -228,6 +228,41 @@ async fn triggers_and_rules_of_users_are_in_the_way_of_a_removal() {
         client.batch_execute(remedy).await.unwrap();
     }
     uninstall(&mut client, true).await.unwrap();
+}
+
+/// They would go silently with the tables that they are on.
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_and_policies_of_users_are_in_the_way_of_a_removal_and_indexes_are_named() {
+    for major in [15, 18] {
+        let database = TestDatabase::create(major).await;
+        let mut client = database.connect().await;
+        migrate(&mut client, "test", &[FIRST]).await.unwrap();
+        for (make, object, remedy) in [
+            (
+                "ALTER TABLE egret.collection ADD COLUMN note text",
+                "column note of table egret.collection",
+                "ALTER TABLE egret.collection DROP COLUMN note",
+            ),
+            (
+                "CREATE POLICY mine ON egret.collection USING (true)",
+                "policy mine on table egret.collection",
+                "DROP POLICY mine ON egret.collection",
+            ),
+        ] {
+            client.batch_execute(make).await.unwrap();
+            let refused = uninstall(&mut client, true).await.unwrap_err();
+            assert_eq!(refused.code(), "postgres_user_objects", "{make}: {refused}");
+            let expected = format!("{object} ({remedy})");
+            assert!(refused.to_string().contains(&expected), "{make}: {refused}");
+            client.batch_execute(remedy).await.unwrap();
+        }
+        let index = "CREATE INDEX mine ON egret.collection (collection_id)";
+        client.batch_execute(index).await.unwrap();
+        let found = inventory(&client).await.unwrap().unwrap();
+        assert_eq!(found.obstacles, []);
+        assert_eq!(found.indexes, ["index egret.mine"]);
+        uninstall(&mut client, true).await.unwrap();
+    }
 }
 
 /// What drops again what a statement makes.
@@ -282,7 +317,7 @@ async fn no_object_of_a_user_lands_in_the_schema() {
     }
     // What Egret has made stays as it is for whoever tunes it.
     user.batch_execute(
-        "CREATE INDEX ON egret.collection (id); ALTER TABLE egret.collection SET (fillfactor = 90)",
+        "CREATE INDEX ON egret.collection (collection_id); ALTER TABLE egret.collection SET (fillfactor = 90)",
     )
     .await
     .unwrap();

@@ -23,7 +23,7 @@ use tower::ServiceExt;
 use super::{GrpcService, unread};
 use crate::error::RequestError;
 use crate::observe::RequestContext;
-use crate::problem::grpc_status;
+use crate::problem::{detail_of, grpc_status};
 use crate::tokens::{DEFAULT_TENANT, TokenError};
 
 /// The largest message that is read, in bytes.
@@ -151,7 +151,7 @@ async fn write(series: &Engine, samples: Option<Samples>) -> Result<Written, Ser
 fn written(number: u64, outcome: Result<Written, SeriesError>) -> v1::WriteResponse {
     let error = outcome.as_ref().err().map(|error| v1::Error {
         code: error.code().to_owned(),
-        message: egret_base::error::chain(error),
+        message: detail_of(error),
         retryable: error.retryable(),
     });
     let written = outcome.unwrap_or_default();

@@ -59,8 +59,12 @@ struct Installation {
     /// Views in other schemas that Egret has made.
     #[schema(example = json!(["public.late_by_carrier"]))]
     dependents: Vec<String>,
-    /// Objects of users that keep Egret from being removed: they are in schema `egret`, or depend on something of Egret's.
+    /// Objects of users that keep Egret from being removed: they are in schema `egret`, are parts of what Egret has made, as triggers and
+    /// columns are, or depend on it.
     obstacles: Vec<Obstacle>,
+    /// Indexes that users have made on tables of Egret: they go with these.
+    #[schema(example = json!([]))]
+    indexes: Vec<String>,
     /// Rows of its outbox that are no tasks; null where there is no outbox.
     #[schema(example = 0)]
     outbox_rows: Option<u64>,
@@ -75,7 +79,8 @@ struct Obstacle {
     /// The object.
     #[schema(example = "table egret.invoices")]
     object: String,
-    /// The SQL command that moves it out of schema `egret`; null where it is elsewhere, and depends on something of Egret's.
+    /// The SQL command that moves it out of schema `egret`, or drops what is a part of something of Egret's: a trigger, a rule, a policy or
+    /// a column; null where it is elsewhere, and depends on something of Egret's.
     #[schema(example = "ALTER TABLE egret.invoices SET SCHEMA public")]
     command: Option<String>,
 }
@@ -126,6 +131,7 @@ async fn list_installations(State(door): State<Door>) -> Result<Json<Installatio
             objects,
             views,
             obstacles,
+            indexes,
         } = found;
         let outbox = door.outbox.show(&database).await?;
         items.push(Installation {
@@ -135,6 +141,7 @@ async fn list_installations(State(door): State<Door>) -> Result<Json<Installatio
             names: objects,
             dependents: views,
             obstacles: obstacles.into_iter().map(Obstacle::from).collect(),
+            indexes,
             database,
         });
     }

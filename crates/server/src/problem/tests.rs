@@ -89,6 +89,29 @@ fn renders_as_rfc_9457() {
 }
 
 #[test]
+fn one_of_several_failures_is_described_as_a_problem_of_its_own() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot open /var/lib/egret/queue/1: {0}")]
+    struct Long(String);
+
+    impl Coded for Long {
+        fn code(&self) -> &'static str {
+            "long"
+        }
+
+        fn kind(&self) -> Kind {
+            Kind::Internal
+        }
+    }
+
+    let error = Long("x".repeat(100_000));
+    let detail = detail_of(&error);
+    assert_eq!(detail, Problem::of(&error).detail);
+    assert!(detail.len() <= DETAIL_BYTES_MAX + '…'.len_utf8());
+    assert!(detail.starts_with("cannot open …/1: xx"), "{detail}");
+}
+
+#[test]
 fn finer_statuses_than_the_kind_has() {
     let table = [
         (

@@ -48,6 +48,7 @@ fn branch(number: u8, template: TemplateId) -> Branch {
         superuser: false,
         role_passwords: false,
         waits_for_room: false,
+        notice: None,
         protected: false,
         settings: BTreeMap::new(),
         labels: BTreeMap::new(),

@@ -191,6 +191,7 @@ impl World {
             superuser: false,
             role_passwords: false,
             waits_for_room: false,
+            notice: None,
             protected: false,
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),

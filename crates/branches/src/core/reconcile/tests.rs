@@ -38,6 +38,7 @@ fn branch(state: BranchState) -> Branch {
         superuser: false,
         role_passwords: false,
         waits_for_room: false,
+        notice: None,
         protected: false,
         settings: BTreeMap::new(),
         labels: BTreeMap::new(),

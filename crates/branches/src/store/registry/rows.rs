@@ -42,6 +42,7 @@ pub(super) fn insert_branch(connection: &Connection, branch: &Branch) -> Answer<
             branch.superuser,
             branch.role_passwords,
             branch.waits_for_room,
+            branch.notice,
         ])?;
     Ok(())
 }
@@ -61,6 +62,7 @@ pub(super) fn update_branch(connection: &Connection, branch: &Branch) -> Answer<
             branch.parent_branch.as_ref().map(BranchName::as_str),
             branch.waits_for_room,
             branch.superuser,
+            branch.notice,
         ])?;
     Ok(())
 }
@@ -239,6 +241,7 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
         superuser: row.get("superuser")?,
         role_passwords: row.get("role_passwords")?,
         waits_for_room: row.get("waits_for_room")?,
+        notice: row.get("notice")?,
         protected: row.get("protected")?,
         settings: from_json(row, "settings")?,
         labels: from_json(row, "labels")?,

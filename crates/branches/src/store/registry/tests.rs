@@ -50,6 +50,7 @@ fn branch(number: u8) -> Branch {
         superuser: true,
         role_passwords: true,
         waits_for_room: true,
+        notice: Some("suspended".into()),
         protected: true,
         settings: BTreeMap::from([("work_mem".into(), "8MB".into())]),
         labels: BTreeMap::from([("pr".into(), "42".into())]),
@@ -171,6 +172,7 @@ fn a_lease_makes_a_pooled_row_its_holders_or_nobodys() {
         superuser: false,
         role_passwords: false,
         waits_for_room: false,
+        notice: None,
         ..branch(number)
     };
     registry.insert_branches(&[pooled(1), pooled(2)]).unwrap();
@@ -179,6 +181,7 @@ fn a_lease_makes_a_pooled_row_its_holders_or_nobodys() {
         superuser: false,
         role_passwords: false,
         waits_for_room: false,
+        notice: None,
         settings: pooled(number).settings,
         parent_branch: pooled(number).parent_branch,
         ..branch(number)

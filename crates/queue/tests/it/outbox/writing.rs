@@ -1,6 +1,7 @@
 //! The functions: keys, transactions, values out of range, rights, removal.
 
 use egret_base::{Coded, Kind};
+use egret_postgres::installation::inventory;
 use egret_queue::{Format, QueueError};
 
 use super::rig::{Rig, count, refusal};
@@ -313,5 +314,14 @@ async fn a_database_that_does_not_exist_is_not_found_whatever_is_to_be_done_with
         let expected = "database: `not_there` does not exist; there are: ";
         assert!(message.starts_with(expected), "{message}");
     }
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_the_outbox_is_taken_for_a_users() {
+    let rig = Rig::install(18).await;
+    let found = inventory(&rig.client).await.unwrap().unwrap();
+    assert_eq!(found.obstacles, []);
+    assert_eq!(found.indexes, Vec::<String>::new());
     rig.stop().await;
 }

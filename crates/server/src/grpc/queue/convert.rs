@@ -11,7 +11,7 @@ use egret_queue::{
     QueueView, Said, ScheduleView, SettingsChange, TaskView,
 };
 
-use crate::problem::bounded;
+use crate::problem::detail_of;
 use crate::queue::{invalid, words};
 
 pub(super) fn format(number: i32) -> Result<Format, QueueError> {
@@ -323,7 +323,7 @@ pub(super) fn enqueued(number: usize, outcome: &Result<Enqueued, QueueError>) ->
 pub(super) fn error(refused: &QueueError) -> v1::Error {
     v1::Error {
         code: refused.code().to_owned(),
-        message: bounded(refused.to_string()),
+        message: detail_of(refused),
         retryable: refused.retryable(),
     }
 }

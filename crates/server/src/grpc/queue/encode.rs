@@ -6,7 +6,7 @@ use egret_queue::model::{AttemptEnd, Lease, TaskId};
 use egret_queue::{Assigned, Enqueued, QueueError};
 use prost::encoding::{encode_varint, encoded_len_varint};
 
-use crate::problem::bounded;
+use crate::problem::detail_of;
 
 fn key(out: &mut Vec<u8>, field: u64, wire_type: u64) {
     encode_varint(field << 3 | wire_type, out);
@@ -47,7 +47,7 @@ fn message(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
 fn error(out: &mut Vec<u8>, field: u64, error: &QueueError) {
     message(out, field, |out| {
         bytes(out, 1, error.code().as_bytes());
-        bytes(out, 2, bounded(error.to_string()).as_bytes());
+        bytes(out, 2, detail_of(error).as_bytes());
         number(out, 3, u64::from(error.retryable()));
     });
 }

@@ -18,6 +18,7 @@ use utoipa::openapi::schema::Object;
 use super::answer::at;
 use super::attachments::Attachment;
 use crate::openapi::one_of;
+use crate::problem::detail_of;
 
 /// A task with its attempts. Payload and result are left out where they are empty or were not asked for.
 #[derive(Serialize, ToSchema)]
@@ -354,7 +355,7 @@ impl From<&QueueError> for Refusal {
     fn from(error: &QueueError) -> Self {
         Self {
             code: error.code(),
-            detail: egret_base::error::chain(error),
+            detail: detail_of(error),
             retryable: error.retryable(),
         }
     }

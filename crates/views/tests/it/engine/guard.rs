@@ -6,6 +6,7 @@ use egret_base::lifecycle::Service;
 use egret_base::settings::Span;
 use egret_base::test_support::ConditionLog;
 use egret_base::{Coded, Kind};
+use egret_postgres::installation::inventory;
 use egret_views::ViewsConfig;
 use egret_views::model::{Alteration, MakerRights, Mode, NewView, ReadableViews, Schedule, State};
 use prometheus_client::encoding::text::encode;
@@ -407,4 +408,16 @@ async fn a_repair_that_needs_other_columns_names_what_depends_on_the_view() {
         .await
         .unwrap();
     rig.verify(&["kept"]).await;
+}
+
+#[tokio::test]
+async fn nothing_of_egret_is_taken_for_a_users() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
+        .await
+        .unwrap();
+    let found = inventory(&rig.client).await.unwrap().unwrap();
+    assert_eq!(found.obstacles, []);
+    assert_eq!(found.indexes, Vec::<String>::new());
 }
