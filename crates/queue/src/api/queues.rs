@@ -65,7 +65,7 @@ impl SettingsChange {
             settings.lease_ms = lease_ms;
         }
         if let Some(rate) = self.rate_per_second {
-            if !(rate == 0.0 || (0.001..=1e9).contains(&rate)) {
+            if !(rate == 0.0 || RATE_PER_SECOND.contains(&rate)) {
                 return Err(QueueError::Invalid {
                     what: "rate_per_second",
                     reason: format!("{rate} is neither 0 nor from 0.001 to 1000000000"),
@@ -485,16 +485,25 @@ impl Queues {
     }
 }
 
-/// Refuses what is no name of a queue: 1 to 128 letters, digits and `-_.:`, not `-` first.
+/// Bytes of a name of a queue or a schedule, at most.
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// Tasks of a queue that may be handed out in a second, where that is bounded.
+pub const RATE_PER_SECOND: std::ops::RangeInclusive<f64> = 0.001..=1e9;
+
+/// Refuses what is no name of a queue: letters, digits and `-_.:`, not `-` first.
 pub(crate) fn check_name(name: &str) -> Result<(), QueueError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
-    if (1..=128).contains(&name.len()) && name.chars().all(allowed) && !name.starts_with('-') {
+    if (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.chars().all(allowed)
+        && !name.starts_with('-')
+    {
         return Ok(());
     }
     Err(QueueError::Invalid {
         what: "name",
         reason: format!(
-            "`{name}` is not 1 to 128 letters, digits and `-_.:`, beginning with none of `-`"
+            "`{name}` is not 1 to {NAME_BYTES_MAX} letters, digits and `-_.:`, beginning with none of `-`"
         ),
     })
 }
