@@ -35,8 +35,9 @@ pub use store::content::Content;
 
 /// Bounds of what the engine takes, for those who publish them.
 pub mod limits {
+    pub use crate::api::name::NAME_BYTES_MAX;
     pub use crate::api::produce::{ATTEMPTS_MAX, BATCH_MAX, LONG_MS, MANY_MAX, TEXT_BYTES_MAX};
-    pub use crate::api::queues::{NAME_BYTES_MAX, RATE_PER_SECOND};
+    pub use crate::api::queues::RATE_PER_SECOND;
     pub use crate::api::work::LEASE_MS;
     pub use crate::core::lanes::PRIORITIES;
     pub use crate::store::attachment::NAME_BYTES_MAX as ATTACHMENT_NAME_BYTES_MAX;

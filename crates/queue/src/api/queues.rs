@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use egret_base::{TenantShare, condition};
 
+use super::name::check_name;
 use super::produce::{check_attempts, check_retry};
 use super::submit::Submission;
 use super::work::check_lease;
@@ -19,6 +20,9 @@ use crate::core::state::Counts;
 use crate::error::QueueError;
 use crate::model::{QueueSettings, Retention, RetryPolicy, TaskState};
 use crate::worker::limits::is_limited;
+
+/// Tasks of a queue that may be handed out in a second, where that is bounded.
+pub const RATE_PER_SECOND: std::ops::RangeInclusive<f64> = 0.001..=1e9;
 
 /// What is to change of a queue's settings; what is absent stays.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -483,27 +487,4 @@ impl Queues {
         whole.unavailable = unavailable;
         Ok(whole)
     }
-}
-
-/// Bytes of a name of a queue or a schedule, at most.
-pub const NAME_BYTES_MAX: usize = 128;
-
-/// Tasks of a queue that may be handed out in a second, where that is bounded.
-pub const RATE_PER_SECOND: std::ops::RangeInclusive<f64> = 0.001..=1e9;
-
-/// Refuses what is no name of a queue: letters, digits and `-_.:`, not `-` first.
-pub(crate) fn check_name(name: &str) -> Result<(), QueueError> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
-    if (1..=NAME_BYTES_MAX).contains(&name.len())
-        && name.chars().all(allowed)
-        && !name.starts_with('-')
-    {
-        return Ok(());
-    }
-    Err(QueueError::Invalid {
-        what: "name",
-        reason: format!(
-            "`{name}` is not 1 to {NAME_BYTES_MAX} letters, digits and `-_.:`, beginning with none of `-`"
-        ),
-    })
 }
