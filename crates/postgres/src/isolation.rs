@@ -8,7 +8,7 @@
 //! that nothing is changed on the disk. Socket and log of such a server are in a small file system in
 //! memory, which this process reaches through `/proc/PID/root`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -64,10 +64,6 @@ const SCRATCH_FILES: u64 = 64;
 /// Where ids in use are locked: one file for each, in a directory of root's.
 const CLAIMS: &str = "/run/egret-users";
 
-/// How many mappings of owners are kept for the next server with the same id, a descriptor each. Ids are given out
-/// from the lowest one on.
-const MAPPINGS_MAX: usize = 128;
-
 /// How often what is left of a user's processes is killed before its id is given up.
 const KILL_ROUNDS: u32 = 200;
 /// Between two of these rounds.
@@ -112,8 +108,6 @@ struct Users {
     count: u32,
     /// Those that servers of this Egret have.
     taken: Mutex<BTreeSet<u32>>,
-    /// Mappings to ids of the owner that files have on the disk.
-    mappings: Mutex<BTreeMap<u32, Arc<OwnedFd>>>,
 }
 
 /// A user id of one server's own.
@@ -154,7 +148,6 @@ impl Isolation {
             base: limits.uid_base,
             count: limits.uid_count,
             taken: Mutex::default(),
-            mappings: Mutex::default(),
         });
         let limits = ProcessLimits {
             memory_bytes_max: limits.process_memory_max.map_or(memory, Size::bytes),
@@ -319,7 +312,7 @@ impl Isolation {
     }
 
     fn private_user(&self, lease: &UserLease, data: &Path) -> std::io::Result<PrivateUser> {
-        let mapping = self.users.mapping(lease.id, self.stored)?;
+        let mapping = mount::owner_mapping(self.stored, lease.id)?;
         Ok(PrivateUser {
             id: lease.id,
             mounts: vec![(mount::with_owner(data, &mapping)?, data.to_owned())],
@@ -335,19 +328,6 @@ impl Users {
             _claim: claim,
             users: self.clone(),
         }
-    }
-
-    /// Shows what belongs to `stored` on the disk as the id's. The same for each server with that id.
-    fn mapping(&self, id: u32, stored: (u32, u32)) -> std::io::Result<Arc<OwnedFd>> {
-        if let Some(mapping) = lock(&self.mappings).get(&id) {
-            return Ok(mapping.clone());
-        }
-        let mapping = Arc::new(mount::owner_mapping(stored, id)?);
-        let mut mappings = lock(&self.mappings);
-        if mappings.len() < MAPPINGS_MAX {
-            mappings.insert(id, mapping.clone());
-        }
-        Ok(mapping)
     }
 
     /// Whether servers can have users of their own, else why not.
@@ -481,6 +461,3 @@ fn paths(names: &[&str]) -> Vec<PathBuf> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-#[cfg(test)]
-mod tests;

@@ -33,6 +33,16 @@ pub use config::QueueConfig;
 pub use error::QueueError;
 pub use store::content::Content;
 
+/// Bounds of what the engine takes, for those who publish them.
+pub mod limits {
+    pub use crate::api::name::NAME_BYTES_MAX;
+    pub use crate::api::produce::{ATTEMPTS_MAX, BATCH_MAX, LONG_MS, MANY_MAX, TEXT_BYTES_MAX};
+    pub use crate::api::queues::RATE_PER_SECOND;
+    pub use crate::api::work::LEASE_MS;
+    pub use crate::core::lanes::PRIORITIES;
+    pub use crate::store::attachment::NAME_BYTES_MAX as ATTACHMENT_NAME_BYTES_MAX;
+}
+
 /// Formats on disk, for tests that look at every byte of them.
 #[doc(hidden)]
 pub mod testing {

@@ -4,7 +4,10 @@
 //! security scheme and the error responses; and from it comes what each operation needs of its
 //! caller (`access.rs`).
 
+mod bodies;
+mod definitions;
 mod parameters;
+mod texts;
 
 use std::collections::HashSet;
 
@@ -101,6 +104,8 @@ impl Document {
                 }
             }
         }
+        definitions::publish(&mut document);
+        bodies::publish_checks(&mut document, tokens);
         let json = serde_json::to_vec(&document)
             .expect("a JSON value is JSON")
             .into();

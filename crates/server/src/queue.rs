@@ -27,10 +27,10 @@ async fn pause_after(place: usize) {
 }
 
 /// The longest that a call waits, in milliseconds.
-const WAIT_MS_MAX: u64 = 60_000;
+pub(crate) const WAIT_MS_MAX: u64 = 60_000;
 
 /// Tasks of one claim, and of one page of a list.
-const TASKS_MAX: u32 = 1_000;
+pub(crate) const TASKS_MAX: u32 = 1_000;
 
 /// Tasks of a page whose size nobody has named.
 const PAGE_DEFAULT: u32 = 100;

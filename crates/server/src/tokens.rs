@@ -23,8 +23,11 @@ use crate::oidc::JwtRefusal;
 
 pub use live::LiveToken;
 pub(crate) use live::TokenEnd;
+pub(crate) use model::{
+    CLAIM_LENGTH_MAX, CLAIM_VALUES_MAX, CLAIMS_MAX, NAME_LENGTH_MAX, SCOPES_MAX, TENANT_LENGTH_MAX,
+    TTL_MS_MAX, check_claims, check_tenant, shown_name,
+};
 pub use model::{DEFAULT_TENANT, NewToken, Token, TokenRequest};
-pub(crate) use model::{SCOPES_MAX, check_claims, check_tenant, shown_name};
 pub use scope::{ADMIN, Reach, Scope, ScopeError};
 pub use secret::{MalformedToken, Presented};
 
@@ -217,6 +220,11 @@ impl Tokens {
     /// [`ScopeError`] naming the known areas.
     pub fn scope(&self, text: &str) -> Result<Scope, ScopeError> {
         Scope::parse(text, &self.areas)
+    }
+
+    /// What [`Self::scope`] takes, as a regular expression.
+    pub(crate) fn scope_pattern(&self) -> String {
+        Scope::pattern(&self.areas)
     }
 
     /// Makes a token; blocks on the disk. The secret is in the result and nowhere else.

@@ -198,7 +198,7 @@ impl FromStr for ViewName {
 }
 
 /// PostgreSQL's own bound on names.
-const NAME_BYTES_MAX: usize = 63;
+pub const NAME_BYTES_MAX: usize = 63;
 
 /// A view to be made.
 #[derive(Clone, Debug)]

@@ -50,6 +50,77 @@ fn assert_document_is_whole(document: &Value) {
     }
 }
 
+/// Texts of bodies that may be anything: what people read, and versions that are compared.
+const FREE_TEXTS: [&str; 5] = [
+    "BatchOperation.if_match",
+    "BatchOperation.if_none_match",
+    "ClaimRequest.worker",
+    "Failure.error",
+    "Nack.reason",
+];
+
+/// What is said of a text beside that it is one.
+const SAID_OF_TEXTS: [&str; 5] = ["const", "enum", "format", "maxLength", "pattern"];
+
+/// The texts in a schema of which nothing more is said.
+fn free_texts(schema: &Value, place: &str, found: &mut BTreeSet<String>) {
+    let types = &schema["type"];
+    let is_text = types == "string"
+        || types
+            .as_array()
+            .is_some_and(|types| types.iter().any(|one| one == "string"));
+    if is_text && SAID_OF_TEXTS.iter().all(|key| schema.get(key).is_none()) {
+        found.insert(place.to_owned());
+    }
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    for (name, inner) in properties {
+        free_texts(inner, &format!("{place}.{name}"), found);
+    }
+    for key in ["items", "additionalProperties", "propertyNames"] {
+        free_texts(&schema[key], &format!("{place}.{key}"), found);
+    }
+    // Where the type is said, alternatives only add to it.
+    if types.is_null() {
+        let alternatives = [&schema["oneOf"], &schema["anyOf"]];
+        let alternatives = alternatives.into_iter().filter_map(Value::as_array);
+        for inner in alternatives.flatten() {
+            free_texts(inner, place, found);
+        }
+    }
+}
+
+/// Of every text in a body it is said what the server takes.
+fn assert_bodies_are_bounded(document: &Value) {
+    let mut open = BTreeSet::new();
+    for operations in document["paths"].as_object().unwrap().values() {
+        for operation in operations.as_object().unwrap().values() {
+            references(&operation["requestBody"], &mut open);
+        }
+    }
+    let (mut seen, mut found) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(reference) = open.pop_first() {
+        if !seen.insert(reference) {
+            continue;
+        }
+        let schema = document
+            .pointer(reference.trim_start_matches('#'))
+            .unwrap_or_else(|| panic!("{reference} leads nowhere"));
+        let name = reference.rsplit('/').next().unwrap();
+        free_texts(schema, name, &mut found);
+        references(schema, &mut open);
+    }
+    assert_eq!(Vec::from_iter(found), FREE_TEXTS);
+    for name in [
+        "CollectionDefinition",
+        "TaskRequest",
+        "TokenRequest",
+        "ViewRequest",
+    ] {
+        let reference = format!("#/components/schemas/{name}");
+        assert!(seen.contains(&*reference), "{name}");
+    }
+}
+
 /// Validates the document against the specification of OpenAPI.
 fn assert_document_is_valid(place: &Place, document: &str) {
     let file = place.directory.join("openapi.json");
@@ -90,7 +161,9 @@ fn the_document_and_the_metrics_are_valid() {
     place.json(&["branch", "create", "one"]);
     let answer = place.get("/openapi.json");
     let text = body(&answer);
-    assert_document_is_whole(&serde_json::from_str(text).unwrap());
+    let document = serde_json::from_str(text).unwrap();
+    assert_document_is_whole(&document);
+    assert_bodies_are_bounded(&document);
     assert_document_is_valid(&place, text);
     assert_metrics_are_clean(&place);
     server.stop(Signal::TERM);

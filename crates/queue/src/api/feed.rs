@@ -10,8 +10,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::Queues;
+use super::name::check_name;
 use super::produce::{BATCH_MAX, Enqueues, Format, NewTask};
-use super::queues::check_name;
 use super::sink::{Enqueued, ProduceSink};
 use super::submit::Submission;
 use crate::error::QueueError;

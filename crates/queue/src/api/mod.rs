@@ -7,6 +7,7 @@ pub mod claim;
 pub(crate) mod destination;
 pub mod feed;
 pub mod in_flight;
+pub(crate) mod name;
 pub mod outbox;
 pub mod produce;
 pub mod queues;

@@ -30,13 +30,16 @@ const PART_TASKS_MAX: usize = 256;
 pub const BATCH_MAX: usize = 1_000;
 
 /// Bytes of a key, a tag, or a name or value of metadata.
-const TEXT_BYTES_MAX: usize = 1_024;
+pub const TEXT_BYTES_MAX: usize = 1_024;
 
 /// Tags, entries of metadata, and tasks to wait for.
-const MANY_MAX: usize = 64;
+pub const MANY_MAX: usize = 64;
 
 /// The longest that anything may be put off or kept: ten years, in milliseconds.
-pub(crate) const LONG_MS: u64 = 10 * 366 * 86_400_000;
+pub const LONG_MS: u64 = 10 * 366 * 86_400_000;
+
+/// Attempts of a task, at most.
+pub const ATTEMPTS_MAX: u16 = 10_000;
 
 /// A task to be enqueued.
 #[derive(Clone, Debug, Default)]
@@ -125,8 +128,11 @@ pub(crate) fn check_retry(retry: &RetryPolicy) -> Result<(), QueueError> {
 /// Refuses a number of attempts that cannot be meant.
 pub(crate) fn check_attempts(attempts: u32) -> Result<u16, QueueError> {
     match u16::try_from(attempts) {
-        Ok(attempts @ 1..=10_000) => Ok(attempts),
-        _ => invalid("max_attempts", format!("{attempts} is not from 1 to 10000")),
+        Ok(attempts @ 1..=ATTEMPTS_MAX) => Ok(attempts),
+        _ => invalid(
+            "max_attempts",
+            format!("{attempts} is not from 1 to {ATTEMPTS_MAX}"),
+        ),
     }
 }
 

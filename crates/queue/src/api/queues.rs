@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use egret_base::{TenantShare, condition};
 
+use super::name::check_name;
 use super::produce::{check_attempts, check_retry};
 use super::submit::Submission;
 use super::work::check_lease;
@@ -19,6 +20,9 @@ use crate::core::state::Counts;
 use crate::error::QueueError;
 use crate::model::{QueueSettings, Retention, RetryPolicy, TaskState};
 use crate::worker::limits::is_limited;
+
+/// Tasks of a queue that may be handed out in a second, where that is bounded.
+pub const RATE_PER_SECOND: std::ops::RangeInclusive<f64> = 0.001..=1e9;
 
 /// What is to change of a queue's settings; what is absent stays.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,7 +69,7 @@ impl SettingsChange {
             settings.lease_ms = lease_ms;
         }
         if let Some(rate) = self.rate_per_second {
-            if !(rate == 0.0 || (0.001..=1e9).contains(&rate)) {
+            if !(rate == 0.0 || RATE_PER_SECOND.contains(&rate)) {
                 return Err(QueueError::Invalid {
                     what: "rate_per_second",
                     reason: format!("{rate} is neither 0 nor from 0.001 to 1000000000"),
@@ -483,18 +487,4 @@ impl Queues {
         whole.unavailable = unavailable;
         Ok(whole)
     }
-}
-
-/// Refuses what is no name of a queue: 1 to 128 letters, digits and `-_.:`, not `-` first.
-pub(crate) fn check_name(name: &str) -> Result<(), QueueError> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
-    if (1..=128).contains(&name.len()) && name.chars().all(allowed) && !name.starts_with('-') {
-        return Ok(());
-    }
-    Err(QueueError::Invalid {
-        what: "name",
-        reason: format!(
-            "`{name}` is not 1 to 128 letters, digits and `-_.:`, beginning with none of `-`"
-        ),
-    })
 }

@@ -203,7 +203,7 @@ fn not_found(name: &str) -> QueueError {
 
 /// Refuses what a task of a schedule cannot have.
 fn check(schedule: &NewSchedule<'_>) -> Result<(), QueueError> {
-    super::queues::check_name(schedule.name)?;
+    super::name::check_name(schedule.name)?;
     let task = &schedule.task;
     let wrong = [
         ("run_at_ms", task.run_at_ms > 0),

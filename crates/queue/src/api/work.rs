@@ -17,7 +17,7 @@ pub use super::submit::Said;
 pub use crate::core::command::Defer;
 
 /// The shortest and the longest lease, in milliseconds.
-pub(crate) const LEASE_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
+pub const LEASE_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
 
 /// Tasks that a worker may say it has room for, all in all.
 pub const CREDITS_MAX: u32 = 100_000;

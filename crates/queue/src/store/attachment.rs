@@ -16,7 +16,7 @@ const VERSION: u16 = 1;
 const TAIL_BYTES: usize = 28;
 
 /// The longest name, in bytes.
-const NAME_BYTES_MAX: usize = 128;
+pub const NAME_BYTES_MAX: usize = 128;
 
 /// The longest content type, in bytes.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;

@@ -1,50 +1,75 @@
 //! What the server checks of the names and ids in paths, published with their parameters.
 
+use egret_branches::model::{BranchState, Preset};
+use egret_queue::model::TaskState;
+use egret_series::ImportFormat;
 use serde_json::{Value, json};
+
+use super::bodies::{bound_integers, merge};
+use super::texts;
 
 /// The first segments of a path, the parameter, and what holds for it.
 fn checks(path: &str, parameter: &str) -> Option<Value> {
     let area = path.strip_prefix("/v1/")?.split('/').next()?;
     match (area, parameter) {
-        ("branches", "name") => Some(json!({
-            "pattern": "^[a-z0-9][a-z0-9_-]*$",
-            "minLength": 1,
-            "maxLength": egret_branches::model::NAME_CHARS_MAX,
-        })),
-        ("queues", "queue") | ("schedules", "schedule") => Some(json!({
-            "pattern": "^[A-Za-z0-9_.:][A-Za-z0-9_.:-]*$",
-            "minLength": 1,
-            "maxLength": 128,
-        })),
-        ("tasks", "id") => Some(json!({"format": "uuid"})),
-        ("tasks", "name") => Some(json!({
-            "pattern": "^[A-Za-z0-9_-][A-Za-z0-9_.-]*$",
-            "minLength": 1,
-            "maxLength": 128,
-        })),
-        ("tokens", "id") => Some(json!({
-            "pattern": "^[0-9a-hjkmnp-tv-z]{12}$",
-            "minLength": 12,
-            "maxLength": 12,
-        })),
+        ("branches", "name") => Some(texts::branch_name()),
+        ("queues", "queue") | ("schedules", "schedule") => Some(texts::queue_name()),
+        ("tasks" | "documents", "id") => Some(texts::id()),
+        ("tasks", "name") => Some(texts::attachment_name()),
+        ("tokens", "id") => Some(texts::token_id()),
+        ("views", "name") => Some(texts::view_name()),
+        ("collections" | "document-subscriptions", "name") | ("documents", "collection") => {
+            Some(texts::collection_name())
+        }
+        ("pools", "preset") => {
+            // Branches with the source's own settings are not pooled.
+            let pooled = Preset::ALL.iter().filter(|one| **one != Preset::Twin);
+            let texts: Vec<&str> = pooled.map(|one| one.as_str()).collect();
+            Some(json!({"enum": texts}))
+        }
         _ => None,
     }
 }
 
-/// Adds to the parameters of an operation's path what the server checks of them.
+/// What holds for a parameter of the query.
+fn query_checks(path: &str, parameter: &str) -> Option<Value> {
+    Some(match (path, parameter) {
+        ("/v1/branches", "state") => json!({"enum": BranchState::TEXTS}),
+        ("/v1/branches", "label") => json!({"items": {"pattern": "="}}),
+        ("/v1/queues/{queue}/tasks" | "/v1/callbacks", "state") => {
+            json!({"enum": TaskState::TEXTS})
+        }
+        ("/v1/tasks/events", "state") => json!({"items": {"enum": TaskState::TEXTS}}),
+        ("/v1/documents/{collection}", "count") => json!({"enum": ["exact", "planned", "none"]}),
+        ("/v1/document-changes" | "/v1/document-changes/events", "collection") => {
+            texts::collection_name()
+        }
+        ("/v1/series/import", "format") => {
+            json!({"enum": ImportFormat::NAMES.map(|(name, _)| name)})
+        }
+        ("/v1/audit", "since") => json!({"format": "date-time"}),
+        (_, "database") => texts::sql_text(),
+        _ => return None,
+    })
+}
+
+/// Adds to the parameters of an operation what the server checks of them.
 pub(super) fn publish_checks(path: &str, operation: &mut Value) {
     let parameters = operation.get_mut("parameters");
     let parameters = parameters.and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
-        if parameter["in"] != "path" {
-            continue;
-        }
         let name = parameter["name"].as_str().unwrap_or_default();
-        let Some(Value::Object(checks)) = checks(path, name) else {
+        let checks = match parameter["in"].as_str() {
+            Some("path") => checks(path, name),
+            Some("query") => query_checks(path, name),
+            _ => None,
+        };
+        let Some(schema) = parameter.get_mut("schema") else {
             continue;
         };
-        if let Some(schema) = parameter["schema"].as_object_mut() {
-            schema.extend(checks);
+        bound_integers(schema);
+        if let Some(checks) = checks {
+            merge(schema, checks);
         }
     }
 }

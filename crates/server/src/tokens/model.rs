@@ -14,16 +14,16 @@ use super::scope::Scope;
 /// The tenant of whoever names none.
 pub const DEFAULT_TENANT: &str = "default";
 
-const NAME_LENGTH_MAX: usize = 100;
-const TENANT_LENGTH_MAX: usize = 63;
+pub(crate) const NAME_LENGTH_MAX: usize = 100;
+pub(crate) const TENANT_LENGTH_MAX: usize = 63;
 /// Most scopes of a token.
 pub(crate) const SCOPES_MAX: usize = 64;
-const CLAIMS_MAX: usize = 32;
-const CLAIM_VALUES_MAX: usize = 1_000;
-const CLAIM_LENGTH_MAX: usize = 256;
+pub(crate) const CLAIMS_MAX: usize = 32;
+pub(crate) const CLAIM_VALUES_MAX: usize = 1_000;
+pub(crate) const CLAIM_LENGTH_MAX: usize = 256;
 
 /// Ten years: a token meant to live longer is one without an end.
-const TTL_MS_MAX: u64 = 10 * 366 * 86_400_000;
+pub(crate) const TTL_MS_MAX: u64 = 10 * 366 * 86_400_000;
 
 /// A token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -156,6 +156,30 @@ impl Scope {
         }
     }
 
+    /// What [`Self::parse`] takes, as a regular expression.
+    pub(crate) fn pattern(areas: &[&'static str]) -> String {
+        let letter = "[A-Za-z0-9_.:-]";
+        let name = format!("{letter}{{1,{PART_BYTES_MAX}}}");
+        let prefix = format!("{letter}{{0,{PART_BYTES_MAX}}}[*]");
+        let alternatives = areas.iter().map(|area| {
+            let part = if !AREAS_WITH_PARTS.contains(area) {
+                String::new()
+            } else if *area == AREA_WITHOUT_PREFIXES {
+                format!("(?:/{name})?")
+            } else {
+                format!("(?:/(?:{name}|{prefix}))?")
+            };
+            let actions = Action::ALL
+                .iter()
+                .filter(|(_, action)| Action::parse(action, area).is_some())
+                .map(|(_, action)| action.replace('*', "[*]"));
+            let actions = actions.collect::<Vec<_>>().join("|");
+            format!("{area}{part}:(?:{actions})")
+        });
+        let alternatives = alternatives.collect::<Vec<_>>().join("|");
+        format!("^(?:{ADMIN}|{alternatives})$")
+    }
+
     /// Whether a holder of `granted` may do what `needed` asks, in some part of the area at least.
     /// Both are canonical texts. `write` does not include other actions: an operation that `write`
     /// allows names it among its alternatives.

@@ -41,6 +41,10 @@ fn urls_and_keywords_are_read_alike() {
         ),
         ("host=h keepalives_count=0", "host='h'"),
         (
+            "postgres://h/d?min_protocol_version=3.0&max_protocol_version=3.2",
+            "dbname='d' host='h'",
+        ),
+        (
             "host=h min_protocol_version=3.2",
             "min_protocol_version is `3.2`, which Egret does not speak: use 3.0",
         ),

@@ -28,11 +28,16 @@ function nameOf(schema) {
   return schema?.$ref?.split("/").pop();
 }
 
+/** What a value may be, of several; where the type is said they only add to it. */
+function alternativesOf(schema) {
+  return schema.type ? undefined : schema.oneOf ?? schema.anyOf;
+}
+
 /** A schema's type in a few words. */
 function typeOf(api, schema) {
   if (!schema) return "any";
   if (schema.$ref) return nameOf(schema);
-  const several = schema.oneOf ?? schema.anyOf;
+  const several = alternativesOf(schema);
   if (several) return several.map((one) => typeOf(api, one)).join(" or ");
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" | ");
   const types = [schema.type ?? "any"].flat().map((type) =>
@@ -70,7 +75,7 @@ function exampleOf(api, schema, depth = 0) {
   if (whole.example !== undefined) return whole.example;
   if (whole.default !== undefined) return whole.default;
   if (whole.enum) return whole.enum[0];
-  const several = whole.oneOf ?? whole.anyOf;
+  const several = alternativesOf(whole);
   if (several && depth < 5) return exampleOf(api, several.find((one) => one.type !== "null"), depth + 1);
   const type = [whole.type].flat().find((one) => one !== "null");
   if (type === "array") return whole.items && depth < 5 ? [exampleOf(api, whole.items, depth + 1)] : [];

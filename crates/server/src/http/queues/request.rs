@@ -46,10 +46,8 @@ pub(super) struct RetryRequest {
     /// How the delay grows; `exponential` when absent.
     backoff: Option<Backoff>,
     /// The first delay in milliseconds; 1000 when absent.
-    #[schema(minimum = 1)]
     base_ms: Option<u64>,
-    /// The longest delay in milliseconds; 600000 when absent.
-    #[schema(minimum = 1)]
+    /// The longest delay in milliseconds, no shorter than the first; 600000 when absent.
     max_ms: Option<u64>,
     /// What chance does to it; `full` when absent.
     jitter: Option<Jitter>,
@@ -91,12 +89,10 @@ pub(super) struct Retention {
 #[serde(deny_unknown_fields)]
 pub(super) struct QueueRequest {
     /// Attempts before a task is dead.
-    #[schema(minimum = 1, maximum = 10_000)]
     max_attempts: Option<u32>,
     /// How long it waits between them.
     retry: Option<RetryRequest>,
     /// How long a lease lasts without a heartbeat, in milliseconds.
-    #[schema(minimum = 100, maximum = 86_400_000)]
     lease_ms: Option<u64>,
     /// The longest that an attempt may take, in milliseconds; zero: any time.
     timeout_ms: Option<u64>,
@@ -157,7 +153,7 @@ pub(super) struct TaskRequest<'a> {
     #[schema(value_type = String)]
     payload_base64: Option<Vec<u8>>,
     /// 0 to 9; 9 goes first.
-    #[schema(maximum = 9, default = 5)]
+    #[schema(default = 5)]
     priority: Option<u32>,
     /// Tasks with the same key are worked on one at a time (`key_concurrency` of the queue), a higher
     /// priority first, those of one priority in the order in which they were enqueued. One that is delayed
@@ -172,7 +168,6 @@ pub(super) struct TaskRequest<'a> {
     #[serde(default)]
     delay_ms: u64,
     /// Attempts before it is dead; as the queue says when absent.
-    #[schema(minimum = 1, maximum = 10_000)]
     max_attempts: Option<u32>,
     /// How long it waits between them, in place of the queue's whole policy; as the queue says when absent.
     retry: Option<RetryRequest>,
@@ -322,17 +317,16 @@ pub(super) struct RequeueRequest {
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimRequest<'a> {
     /// How many at most.
-    #[schema(minimum = 1, maximum = 1_000, default = 1)]
+    #[schema(default = 1)]
     pub(super) max: Option<u32>,
     /// Who works, for people to read.
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     pub(super) worker: Cow<'a, str>,
     /// How long the leases last without a heartbeat, in milliseconds; as the queue says when absent.
-    #[schema(minimum = 100, maximum = 86_400_000)]
     pub(super) lease_ms: Option<u64>,
     /// How long to wait for the first task, in milliseconds.
     #[serde(default)]
-    #[schema(maximum = 60_000, default = 0)]
+    #[schema(default = 0)]
     pub(super) wait_ms: u64,
 }

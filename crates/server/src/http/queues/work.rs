@@ -144,7 +144,6 @@ pub(super) struct Heartbeat<'a> {
     #[schema(value_type = String)]
     lease: Cow<'a, str>,
     /// How long it lasts from now on, in milliseconds; as the queue says when absent.
-    #[schema(minimum = 100, maximum = 86_400_000)]
     lease_ms: Option<u64>,
 }
 

@@ -1,0 +1,459 @@
+//! What the server checks of the bodies of requests, published with their schemas.
+
+use std::collections::BTreeSet;
+
+use egret_branches::core::preset::CHOOSABLE;
+use egret_branches::core::request::TEXT_BYTES_MAX;
+use egret_queue::limits;
+use egret_queue::model::TaskState;
+use serde_json::{Map, Value, json};
+
+use super::texts;
+use crate::queue::{TASKS_MAX, WAIT_MS_MAX};
+use crate::tokens::{CLAIM_VALUES_MAX, CLAIMS_MAX, SCOPES_MAX, TTL_MS_MAX, Tokens};
+
+/// What holds for a part of a schema, which a JSON pointer names.
+type Checks = Vec<(&'static str, Value)>;
+
+/// Adds to the schemas of all bodies what the server checks of them.
+pub(super) fn publish_checks(document: &mut Value, tokens: &Tokens) {
+    for name in names_of_bodies(document) {
+        let Some(schema) = document.pointer_mut(&format!("/components/schemas/{name}")) else {
+            continue;
+        };
+        bound_integers(schema);
+        for (pointer, checks) in checks(&name, tokens) {
+            if let Some(part) = schema.pointer_mut(pointer) {
+                merge(part, checks);
+            }
+        }
+    }
+}
+
+/// The names of the schemas that bodies have, directly or within others.
+fn names_of_bodies(document: &Value) -> BTreeSet<String> {
+    let items = document["paths"].as_object().into_iter().flatten();
+    let operations = items.flat_map(|(_, item)| item.as_object().into_iter().flatten());
+    let mut found = Vec::new();
+    for (_, operation) in operations {
+        references(&operation["requestBody"], &mut found);
+    }
+    let mut names = BTreeSet::new();
+    while let Some(reference) = found.pop() {
+        let name = reference.rsplit('/').next().unwrap_or_default().to_owned();
+        let schema = reference.strip_prefix('#');
+        if let Some(schema) = schema.and_then(|pointer| document.pointer(pointer))
+            && names.insert(name)
+        {
+            references(schema, &mut found);
+        }
+    }
+    names
+}
+
+fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(object) => {
+            found.extend(object.get("$ref").and_then(Value::as_str));
+            object.values().for_each(|inner| references(inner, found));
+        }
+        Value::Array(array) => array.iter().for_each(|inner| references(inner, found)),
+        _ => {}
+    }
+}
+
+/// Adds to a schema what another says; that counts where both say something.
+pub(super) fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+/// Bounds integers by what the server reads them as: a number that is larger is refused as none.
+pub(super) fn bound_integers(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if is_integer(object) {
+                bound(object);
+            }
+            object.values_mut().for_each(bound_integers);
+        }
+        Value::Array(array) => array.iter_mut().for_each(bound_integers),
+        _ => {}
+    }
+}
+
+fn is_integer(schema: &Map<String, Value>) -> bool {
+    match schema.get("type") {
+        Some(Value::String(kind)) => kind == "integer",
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "integer"),
+        _ => false,
+    }
+}
+
+fn bound(schema: &mut Map<String, Value>) {
+    let least = schema.get("minimum").and_then(Value::as_f64);
+    let is_unsigned = least.is_some_and(|least| least >= 0.0);
+    let is_short = schema.get("format").is_some_and(|format| format == "int32");
+    let (least, most) = match (is_short, is_unsigned) {
+        (true, true) => (json!(0), json!(u32::MAX)),
+        (true, false) => (json!(i32::MIN), json!(i32::MAX)),
+        (false, true) => (json!(0), json!(u64::MAX)),
+        (false, false) => (json!(i64::MIN), json!(i64::MAX)),
+    };
+    schema.entry("minimum").or_insert(least);
+    schema.entry("maximum").or_insert(most);
+}
+
+fn checks(schema: &str, tokens: &Tokens) -> Checks {
+    match schema {
+        "TokenRequest" => of_token(tokens),
+        "OutboxRequest" => vec![
+            ("/properties/database", texts::sql_text()),
+            ("/properties/grant", json!({"items": texts::sql_text()})),
+        ],
+        _ => of_branches(schema)
+            .or_else(|| of_queues(schema))
+            .or_else(|| of_work(schema))
+            .or_else(|| of_views(schema))
+            .or_else(|| of_documents(schema))
+            .unwrap_or_default(),
+    }
+}
+
+fn of_token(tokens: &Tokens) -> Checks {
+    let scope = json!({"pattern": tokens.scope_pattern()});
+    let values = json!({"maxItems": CLAIM_VALUES_MAX, "items": texts::claim()});
+    let claims = json!({
+        "maxProperties": CLAIMS_MAX,
+        "propertyNames": texts::claim(),
+        "additionalProperties": values,
+    });
+    vec![
+        ("/properties/name", texts::token_name()),
+        (
+            "/properties/scopes",
+            json!({"minItems": 1, "maxItems": SCOPES_MAX, "items": scope}),
+        ),
+        ("/properties/claims", claims),
+        ("/properties/tenant", texts::tenant()),
+        (
+            "/properties/ttl_ms",
+            json!({"minimum": 1, "maximum": TTL_MS_MAX}),
+        ),
+    ]
+}
+
+fn of_branches(schema: &str) -> Option<Checks> {
+    let labels = json!({
+        "propertyNames": {"minLength": 1, "maxLength": TEXT_BYTES_MAX},
+        "additionalProperties": {"maxLength": TEXT_BYTES_MAX},
+    });
+    let database = ("/properties/database", texts::sql_text());
+    Some(match schema {
+        "BranchRequest" => {
+            let value = json!({
+                "pattern": "^[A-Za-z0-9._ -]+$", "minLength": 1, "maxLength": TEXT_BYTES_MAX,
+            });
+            let settings =
+                json!({"propertyNames": {"enum": CHOOSABLE}, "additionalProperties": value});
+            let of_twin = json!({
+                "required": ["preset", "settings"],
+                "properties": {"preset": {"const": "twin"}, "settings": {"minProperties": 1}},
+            });
+            vec![
+                ("", json!({"not": of_twin})),
+                ("/properties/name", texts::branch_name()),
+                ("/properties/from", texts::branch_origin()),
+                ("/properties/settings", settings),
+                ("/properties/labels", labels),
+            ]
+        }
+        "BranchChange" => vec![("/properties/labels", labels)],
+        "ResetRequest" => vec![("/properties/to", texts::template_origin())],
+        "QueryRequest" => vec![
+            ("/properties/sql", texts::sql_text()),
+            ("/properties/params", json!({"items": texts::sql_text()})),
+            database,
+        ],
+        "VerifyRequest" => vec![database],
+        _ => return None,
+    })
+}
+
+/// A duration in milliseconds.
+fn milliseconds() -> Value {
+    json!({"maximum": limits::LONG_MS})
+}
+
+fn of_queues(schema: &str) -> Option<Checks> {
+    let attempts = json!({"minimum": 1, "maximum": limits::ATTEMPTS_MAX});
+    let (shortest, longest) = limits::LEASE_MS.into_inner();
+    let lease = json!({"minimum": shortest, "maximum": longest});
+    Some(match schema {
+        "RetryRequest" => vec![
+            ("/properties/base_ms", milliseconds()),
+            ("/properties/max_ms", milliseconds()),
+        ],
+        "QueueRequest" => {
+            let (least, most) = limits::RATE_PER_SECOND.into_inner();
+            let rate = json!({"anyOf": [{"const": 0}, {"minimum": least, "maximum": most}]});
+            vec![
+                ("/properties/max_attempts", attempts),
+                ("/properties/lease_ms", lease),
+                ("/properties/rate_per_second", rate),
+            ]
+        }
+        "ClaimRequest" => vec![
+            (
+                "/properties/max",
+                json!({"minimum": 1, "maximum": TASKS_MAX}),
+            ),
+            ("/properties/lease_ms", lease),
+            ("/properties/wait_ms", json!({"maximum": WAIT_MS_MAX})),
+        ],
+        "PurgeRequest" => vec![(
+            "/properties/states",
+            json!({"items": {"enum": TaskState::TEXTS}}),
+        )],
+        "EnqueueRequest" => vec![("/oneOf/1", json!({"maxItems": limits::BATCH_MAX}))],
+        "TaskRequest" => of_task(attempts),
+        "ScheduleRequest" => vec![
+            ("/properties/cron", texts::cron()),
+            ("/properties/time_zone", texts::time_zone()),
+            ("/properties/queue", texts::queue_name()),
+            ("/properties/task", without_time()),
+        ],
+        _ => return None,
+    })
+}
+
+fn of_task(attempts: Value) -> Checks {
+    let many = |texts: Value| json!({"maxItems": limits::MANY_MAX, "items": texts});
+    let metadata = json!({
+        "maxProperties": limits::MANY_MAX,
+        "propertyNames": texts::task_text(),
+        "additionalProperties": texts::task_text(),
+    });
+    let both_payloads = given_together("payload", "payload_base64");
+    let both_times = json!({
+        "required": ["run_at", "delay_ms"],
+        "properties": {"run_at": {"type": "string"}, "delay_ms": {"minimum": 1}},
+    });
+    vec![
+        ("", json!({"not": {"anyOf": [both_payloads, both_times]}})),
+        ("/properties/payload_base64", texts::base64()),
+        (
+            "/properties/priority",
+            json!({"maximum": limits::PRIORITIES - 1}),
+        ),
+        ("/properties/ordering_key", texts::task_text()),
+        ("/properties/delay_ms", milliseconds()),
+        ("/properties/max_attempts", attempts),
+        ("/properties/timeout_ms", milliseconds()),
+        ("/properties/unique_key", texts::task_text()),
+        ("/properties/unique_window_ms", milliseconds()),
+        ("/properties/tags", many(texts::task_text())),
+        ("/properties/metadata", metadata),
+        ("/properties/traceparent", texts::task_text()),
+        ("/properties/tracestate", texts::task_text()),
+        ("/properties/callback_url", texts::callback_url()),
+        ("/properties/after", many(texts::task_reference())),
+        ("/properties/queue", texts::other_queue_name()),
+    ]
+}
+
+/// Two fields of which one alone may be given.
+fn given_together(one: &str, base64: &str) -> Value {
+    json!({"required": [one, base64], "properties": {base64: {"type": "string"}}})
+}
+
+/// A task of a schedule: it has no time and no queue of its own, no unique key, and nothing that it waits for.
+fn without_time() -> Value {
+    let given = |field: &str, value: Value| json!({"type": "object", "required": [field], "properties": {field: value}});
+    json!({"not": {"anyOf": [
+        given("run_at", json!({"type": "string"})),
+        given("delay_ms", json!({"minimum": 1})),
+        given("unique_key", json!({"minLength": 1})),
+        given("after", json!({"minItems": 1})),
+        given("queue", json!({"minLength": 1})),
+    ]}})
+}
+
+fn of_work(schema: &str) -> Option<Checks> {
+    let lease = ("/properties/lease", texts::lease());
+    let (shortest, longest) = limits::LEASE_MS.into_inner();
+    Some(match schema {
+        "Completion" => vec![
+            (
+                "",
+                json!({"not": given_together("result", "result_base64")}),
+            ),
+            lease,
+            ("/properties/result_base64", texts::base64()),
+            (
+                "/properties/attachments",
+                json!({"items": texts::attachment_name()}),
+            ),
+        ],
+        "Failure" | "Release" => vec![lease],
+        "Nack" | "Snooze" => vec![lease, ("/properties/delay_ms", milliseconds())],
+        "Heartbeat" => vec![
+            lease,
+            (
+                "/properties/lease_ms",
+                json!({"minimum": shortest, "maximum": longest}),
+            ),
+        ],
+        _ => return None,
+    })
+}
+
+fn of_views(schema: &str) -> Option<Checks> {
+    let database = ("/properties/database", texts::sql_text());
+    Some(match schema {
+        "ViewRequest" => {
+            let columns = json!({"items": {"items": texts::sql_text()}});
+            // Its rows are written within the transactions of others: it is never refreshed, and nothing is told of it.
+            let given = |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
+            let of_immediate = json!({
+                "required": ["mode"],
+                "properties": {"mode": {"const": "immediate"}},
+                "anyOf": [given("schedule"), given("keep_changes"), given("on_change_enqueue")],
+            });
+            vec![
+                ("", json!({"not": of_immediate})),
+                ("/properties/name", texts::view_name()),
+                ("/properties/query", texts::sql_text()),
+                database,
+                ("/properties/schedule", texts::view_schedule()),
+                ("/properties/indexes", columns),
+                ("/properties/keep_changes", texts::duration()),
+                ("/properties/on_change_enqueue", texts::queue_name()),
+                ("/properties/owner", texts::sql_text()),
+            ]
+        }
+        "ViewChange" => vec![
+            ("/properties/schedule", texts::view_schedule()),
+            ("/properties/keep_changes", texts::duration()),
+            ("/properties/on_change_enqueue", texts::queue_name()),
+        ],
+        "Validation" => vec![("/properties/query", texts::sql_text()), database],
+        "ViewGrantRequest" => vec![
+            (
+                "/properties/roles",
+                json!({"minItems": 1, "items": texts::sql_text()}),
+            ),
+            database,
+        ],
+        _ => return None,
+    })
+}
+
+fn of_documents(schema: &str) -> Option<Checks> {
+    let absent = json!({"type": "null"});
+    Some(match schema {
+        "SubscriptionRequest" => {
+            let (text, none) = (json!({"type": "string"}), absent);
+            let webhook =
+                json!({"required": ["webhook"], "properties": {"webhook": text, "queue": none}});
+            let queue =
+                json!({"required": ["queue"], "properties": {"queue": text, "webhook": none}});
+            vec![
+                ("", json!({"oneOf": [webhook, queue]})),
+                ("/properties/collection", texts::collection_name()),
+                (
+                    "/properties/webhook",
+                    json!({"pattern": "^https?://[^/?#]+"}),
+                ),
+                ("/properties/queue", texts::queue_name()),
+            ]
+        }
+        "BatchOperation" => {
+            let of = |op: &str, required: &[&str], none: &str| {
+                let mut properties = json!({"op": {"const": op}});
+                for field in required {
+                    let kind = if *field == "id" { "string" } else { "object" };
+                    properties[*field] = json!({"type": kind});
+                }
+                if !none.is_empty() {
+                    properties[none] = absent.clone();
+                }
+                json!({"required": required, "properties": properties})
+            };
+            let kinds = [
+                of("upsert", &["document"], "id"),
+                of("put", &["id", "document"], ""),
+                of("delete", &["id"], "document"),
+            ];
+            let conditions = json!({
+                "required": ["if_match", "if_none_match"],
+                "properties": {"if_match": {"type": "string"}, "if_none_match": {"type": "string"}},
+            });
+            vec![
+                ("", json!({"oneOf": kinds, "not": conditions})),
+                ("/properties/collection", texts::collection_name()),
+                ("/properties/id", texts::id()),
+            ]
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_bounded_by_what_they_are_read_as() {
+        let mut schema = json!({"properties": {
+            "short": {"type": "integer", "format": "int32", "minimum": 0},
+            "long": {"type": ["integer", "null"], "format": "int64", "minimum": 1},
+            "signed": {"type": "integer", "format": "int64"},
+            "bounded": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 9},
+            "text": {"type": "string"},
+        }});
+        bound_integers(&mut schema);
+        let of = |field: &str| {
+            let part = &schema["properties"][field];
+            (part["minimum"].clone(), part["maximum"].clone())
+        };
+        assert_eq!(of("short"), (json!(0), json!(u32::MAX)));
+        assert_eq!(of("long"), (json!(1), json!(u64::MAX)));
+        assert_eq!(of("signed"), (json!(i64::MIN), json!(i64::MAX)));
+        assert_eq!(of("bounded"), (json!(1), json!(9)));
+        assert_eq!(of("text"), (Value::Null, Value::Null));
+    }
+
+    #[test]
+    fn what_is_added_to_a_schema_leaves_the_rest_of_it() {
+        let mut schema = json!({"type": "array", "items": {"type": "string"}, "maxItems": 1});
+        merge(
+            &mut schema,
+            json!({"items": {"pattern": "a"}, "maxItems": 2}),
+        );
+        let expected = json!({
+            "type": "array", "items": {"type": "string", "pattern": "a"}, "maxItems": 2,
+        });
+        assert_eq!(schema, expected);
+    }
+
+    #[test]
+    fn bodies_are_found_with_what_is_within_them() {
+        let document = json!({
+            "paths": {"/a": {"post": {"requestBody": {"$ref": "#/components/schemas/Outer"}}}},
+            "components": {"schemas": {
+                "Outer": {"items": {"$ref": "#/components/schemas/Inner"}},
+                "Inner": {"items": {"$ref": "#/components/schemas/Outer"}},
+                "Answer": {},
+            }},
+        });
+        let names: Vec<String> = names_of_bodies(&document).into_iter().collect();
+        assert_eq!(names, ["Inner", "Outer"]);
+    }
+}
