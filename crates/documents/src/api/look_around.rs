@@ -42,7 +42,10 @@ impl Documents {
     async fn end_gone(&self, database: &str, gone: &Arc<Kept>) {
         {
             let mut all = lock(&self.inner.kept);
-            if all.get(database).is_some_and(|kept| Arc::ptr_eq(kept, gone)) {
+            if all
+                .get(database)
+                .is_some_and(|kept| Arc::ptr_eq(kept, gone))
+            {
                 all.remove(database);
             }
         }

@@ -47,9 +47,7 @@ fn a_client_that_does_not_go_on_makes_room_in_the_end() {
     proving.note_turn(turn);
     let refused = handshakes.begin(address(2), start + EXCHANGE_GRACE);
     assert!(refused.is_err());
-    let next = handshakes
-        .begin(address(2), turn + EXCHANGE_GRACE)
-        .unwrap();
+    let next = handshakes.begin(address(2), turn + EXCHANGE_GRACE).unwrap();
     assert!(proving.evicted.is_cancelled());
     // An evicted connection gives back its place once.
     drop(proving);
