@@ -144,12 +144,7 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handsh
         Err(Stop::Told(cause, message)) => {
             shared.metrics.refused(cause);
             record_refusal(shared, attempt, cause);
-            if cause != Cause::HandshakesMax {
-                send_farewell(stream, &message).await;
-            } else if let Ok(_permit) = shared.refusing.try_acquire() {
-                // As many may be closed for others' sake as there are clients that come.
-                send_farewell(stream, &message).await;
-            }
+            turn_away(shared, stream, cause, &message).await;
         }
     }
 }
@@ -168,6 +163,15 @@ fn record_refusal(shared: &Shared, attempt: Option<SessionAttempt>, cause: Cause
             reason: cause.label(),
         };
         audit.refused(&attempt, refusal);
+    }
+}
+
+/// Tells a client why it gets no session.
+async fn turn_away(shared: &Shared, stream: ClientStream, cause: Cause, message: &[u8]) {
+    // As many may be closed for others' sake as there are clients that come: few at a time are told.
+    let permit = (cause == Cause::HandshakesMax).then(|| shared.refusing.try_acquire());
+    if !matches!(permit, Some(Err(_))) {
+        send_farewell(stream, message).await;
     }
 }
 
