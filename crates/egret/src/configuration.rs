@@ -411,11 +411,12 @@ pub(crate) fn masked(key: &str, value: &str) -> String {
     let mut shown = value.to_owned();
     if let Some((scheme, rest)) = value.split_once("://") {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+        let kind = scheme.to_ascii_lowercase();
         if let Some((user, host)) = rest.rsplit_once('@')
             && let Some((user, _)) = user.split_once(':')
         {
             shown = format!("{scheme}://{user}:{HIDDEN}@{host}");
-        } else if (scheme.ends_with("http") || scheme.ends_with("https"))
+        } else if (kind.ends_with("http") || kind.ends_with("https"))
             && let Some((_, host)) = authority.rsplit_once('@')
         {
             // A token may stand where the user does.
