@@ -301,6 +301,12 @@ class Refusals(ServerTest):
         with self.assertRaises(TypeError):
             await self.queue.enqueue(1, tags="red")
 
+    async def test_no_message_shows_a_password_of_the_url(self) -> None:
+        for scheme in ("ftp://", "http://", ""):
+            with self.assertRaises(ValueError) as raised:
+                Client(scheme + "admin:TOPSECRET@host", TOKEN)
+            self.assertNotIn("TOPSECRET", str(raised.exception))
+
     async def test_a_server_that_is_not_there(self) -> None:
         # Nothing listens on the discard port.
         async with Client("http://127.0.0.1:9", TOKEN, patience=0.5) as nobody:

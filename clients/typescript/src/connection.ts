@@ -94,13 +94,15 @@ export class Connection {
   #closed = false;
 
   constructor(url: string, token: string, options: ConnectionOptions) {
-    const parts = new URL(url);
-    const secure = parts.protocol === "https:";
-    if (!secure && parts.protocol !== "http:") {
-      throw new TypeError(`the url ${url} is not like http://127.0.0.1:7070 or https://host`);
+    // What stands before `@` may be a password, which the error of `new URL` would show.
+    const shown = url.slice(url.lastIndexOf("@") + 1);
+    const parts = URL.canParse(url) ? new URL(url) : undefined;
+    const secure = parts?.protocol === "https:";
+    if (parts === undefined || (!secure && parts.protocol !== "http:")) {
+      throw new TypeError(`the url ${shown} is not like http://127.0.0.1:7070 or https://host`);
     }
     if (parts.pathname !== "/" || parts.search || parts.hash || parts.username) {
-      throw new TypeError(`the url ${url} has more than scheme, host and port`);
+      throw new TypeError(`the url ${shown} has more than scheme, host and port`);
     }
     this.callTimeoutMs = options.callTimeoutMs;
     this.metadata.set("authorization", `Bearer ${token}`);

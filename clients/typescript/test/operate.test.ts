@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { test } from "node:test";
+import { inspect } from "node:util";
 
 import {
   Client,
@@ -312,6 +313,16 @@ test("a misspelt option is refused here", () =>
       await assert.rejects(call(), { name: "TypeError", message: /has no option "delay", only / });
     }
   }));
+
+test("no message shows a password of the url", () => {
+  for (const rest of ["ftp://?", "http://?", "http://? here", "?"]) {
+    const url = rest.replace("?", "admin:TOPSECRET@host");
+    assert.throws(
+      () => new Client(url, TOKEN),
+      (error) => error instanceof TypeError && !inspect(error).includes("TOPSECRET"),
+    );
+  }
+});
 
 test("a server that is not there", () =>
   onBench(async () => {

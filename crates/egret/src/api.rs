@@ -19,7 +19,7 @@ use reqwest::{Method, RequestBuilder, Response, Url, header};
 use serde_json::Value as Json;
 
 use self::address::not_sent;
-pub use self::address::{Address, ClientIdentity, Credentials};
+pub use self::address::{Address, ClientIdentity, Credentials, without_credentials};
 use self::listener::{ListenerError, ListenerGuard};
 use self::problem::Problem;
 use crate::failure::{Exit, Failure};
@@ -118,9 +118,9 @@ impl Api {
         })
     }
 
-    /// The server's address.
-    pub fn base(&self) -> &Url {
-        &self.base
+    /// The server's address, without user and password.
+    pub fn base(&self) -> Url {
+        without_credentials(&self.base)
     }
 
     /// GET with query parameters.
@@ -363,7 +363,7 @@ impl Api {
     ) -> Result<Url, Failure> {
         let mut url = self.base.clone();
         url.path_segments_mut()
-            .map_err(|()| Failure::usage(format!("`{}` is not an http address", self.base)))?
+            .map_err(|()| Failure::usage(format!("`{}` is not an http address", self.base())))?
             .pop_if_empty()
             .extend(api)
             .extend(path);
@@ -402,13 +402,13 @@ impl Api {
             retryable: refused.is_none(),
             ..Failure::failed(code, message)
         }
-        .with_hint(format!("tried {}: {reason}", self.base))
+        .with_hint(format!("tried {}: {reason}", self.base()))
     }
 
     fn stranger(&self) -> Failure {
         Failure::failed(
             "not_egret",
-            format!("what answers at {} is not Egret", self.base),
+            format!("what answers at {} is not Egret", self.base()),
         )
         .with_hint("check --url, EGRET_URL and server.port")
     }

@@ -214,9 +214,13 @@ fn identity(global: &Global) -> Result<Option<ClientIdentity>, Failure> {
 fn parse_url(text: &str) -> Result<Url, Failure> {
     match text.parse::<Url>() {
         Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(url),
-        _ => Err(Failure::usage(format!(
-            "`{text}` is not the address of a server: write for example http://127.0.0.1:7070"
-        ))),
+        _ => {
+            // What stands before `@` may be a password.
+            let shown = text.rsplit_once('@').map_or(text, |(_, host)| host);
+            Err(Failure::usage(format!(
+                "`{shown}` is not the address of a server: write for example http://127.0.0.1:7070"
+            )))
+        }
     }
 }
 

@@ -409,11 +409,20 @@ pub(crate) fn masked(key: &str, value: &str) -> String {
         return urls.collect::<Vec<String>>().join("; ");
     }
     let mut shown = value.to_owned();
-    if let Some((scheme, rest)) = value.split_once("://")
-        && let Some((user, rest)) = rest.rsplit_once('@')
-        && let Some((user, _)) = user.split_once(':')
-    {
-        shown = format!("{scheme}://{user}:{HIDDEN}@{rest}");
+    if let Some((scheme, rest)) = value.split_once("://") {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+        let kind = scheme.to_ascii_lowercase();
+        if let Some((user, host)) = rest.rsplit_once('@')
+            && let Some((user, _)) = user.split_once(':')
+        {
+            shown = format!("{scheme}://{user}:{HIDDEN}@{host}");
+        } else if (kind.ends_with("http") || kind.ends_with("https"))
+            && let Some((_, host)) = authority.rsplit_once('@')
+        {
+            // A token may stand where the user does.
+            let path = &rest[authority.len()..];
+            shown = format!("{scheme}://{HIDDEN}@{host}{path}");
+        }
     }
     // What follows `password` and an equals sign is hidden too: a quoted password may hold spaces.
     // libpq allows spaces around the sign.

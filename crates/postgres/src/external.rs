@@ -46,6 +46,8 @@ pub struct Report {
     pub version: String,
     /// Every requirement with what was found.
     pub findings: Vec<Finding>,
+    /// Each GRANT that Egret's role lacks for some view or metric: who has none of these needs none of them.
+    pub grants: Vec<Finding>,
 }
 
 impl Report {
@@ -153,7 +155,37 @@ pub async fn check(connection: &tokio_postgres::Config) -> Result<Report, Postgr
         pooling(in_session_mode),
     ];
     findings.extend(check_schema_objects(&client).await?);
-    Ok(Report { version, findings })
+    let grants = missing_grants(&client).await?;
+    Ok(Report {
+        version,
+        findings,
+        grants,
+    })
+}
+
+/// What the role lacks for some view or metric, the first of it.
+async fn missing_grants(client: &Client) -> Result<Vec<Finding>, PostgresError> {
+    let rows = client
+        .query(include_str!("external/missing_grants.sql"), &[])
+        .await
+        .map_err(server("read the rights"))?;
+    let mut details: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{}: {}", row.get::<_, &str>(1), row.get::<_, &str>(0)))
+        .collect();
+    let total: i64 = rows.first().map_or(0, |row| row.get(2));
+    let more = usize::try_from(total).unwrap_or(0).saturating_sub(rows.len());
+    if more > 0 {
+        details.push(format!(
+            "{more} more, which are shown once these are granted"
+        ));
+    }
+    let findings = details.into_iter().map(|detail| Finding {
+        subject: "grants",
+        verdict: Verdict::Reduced,
+        detail,
+    });
+    Ok(findings.collect())
 }
 
 async fn check_version(client: &Client, version: &str) -> Result<Finding, PostgresError> {

@@ -51,8 +51,8 @@ const LAST_MESSAGE_TIME: Duration = Duration::from_secs(1);
 /// How long accepting pauses when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many connections beyond `proxy.handshakes_max` or `proxy.connections_per_address_max` are told so at once; further ones are closed
-/// without a word.
+/// How many connections beyond `proxy.handshakes_max` or `proxy.connections_per_address_max`, and that are closed to make room for others, are
+/// told so at once; further ones are closed without a word.
 const REFUSING_MAX: usize = 64;
 
 /// How far the proxy is on its way out.

@@ -118,6 +118,7 @@ impl Views {
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
         install::install(&mut session.client).await?;
+        keeper.set_installed();
         let made = make(&keeper, &mut session, &view, None).await?;
         keeper.give_back(session);
         let filled = permit.yield_during(fill(&keeper, &made)).await;
@@ -145,6 +146,7 @@ impl Views {
         let mut session = keeper.session().await?;
         requests::check_roles(&session.client, roles).await?;
         install::install(&mut session.client).await?;
+        keeper.set_installed();
         requests::grant(&mut session.client, roles).await?;
         keeper.give_back(session);
         tracing::info!(database, ?roles, "views may be asked for from SQL");
@@ -167,6 +169,7 @@ impl Views {
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
         install::install(&mut session.client).await?;
+        keeper.set_installed();
         let explanation = explain::of_query(&mut session.client, query, readable).await?;
         keeper.give_back(session);
         Ok(explanation)
@@ -331,6 +334,7 @@ impl Views {
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
         if install::is_installed(&session.client).await?.is_none() {
+            keeper.leave().await;
             return Ok((database, 0));
         }
         let records = registry::records(&session.client).await?;
@@ -342,9 +346,8 @@ impl Views {
         }
         let views = remove::remove_all(&mut session.client, &records, || keeper.patience()).await?;
         install::uninstall(&mut session.client).await?;
-        for record in &records {
-            keeper.unload(record.id);
-        }
+        keeper.leave().await;
+        // Its loop finds nothing to keep, and ends.
         keeper.tell();
         Ok((database, views))
     }

@@ -91,13 +91,16 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: Receiver<bool>) {
     while let Some(done) = keeping.tasks.join_next().await {
         keeping.ended(done.ok());
     }
-    if !*stopping.borrow() {
-        keeper.set_installed(false);
+    let is_removed = !*stopping.borrow();
+    if is_removed {
         requests.abort();
         handing_over.abort();
     }
     _ = requests.await;
     _ = handing_over.await;
+    if is_removed {
+        keeper.leave().await;
+    }
 }
 
 enum Next {
@@ -182,6 +185,7 @@ impl Keeping {
                 if self.keeper.known.inspect(&session.client).await?.is_none() {
                     return Ok(Next::Never);
                 }
+                self.keeper.set_installed();
                 self.read(session).await?;
             }
         }

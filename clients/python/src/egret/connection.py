@@ -69,10 +69,12 @@ class Connection:
         root_certificates: Optional[bytes],
     ) -> None:
         parts = urlsplit(url)
+        # What stands before `@` may be a password.
+        shown = url.rpartition("@")[2]
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the url {url!r} is not like http://127.0.0.1:7070 or https://host")
+            raise ValueError(f"the url {shown!r} is not like http://127.0.0.1:7070 or https://host")
         if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
-            raise ValueError(f"the url {url!r} has more than scheme, host and port")
+            raise ValueError(f"the url {shown!r} has more than scheme, host and port")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self._secure = parts.scheme == "https"
         self._target = f"{host}:{parts.port or (443 if self._secure else 80)}"

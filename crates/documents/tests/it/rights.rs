@@ -9,6 +9,7 @@ use egret_documents::api::{Caller, Count, Find, Following, Shape};
 use egret_documents::core::decide::Condition;
 use egret_documents::core::rights::{Reach, Rights};
 use egret_documents::model::{DocumentId, Written};
+use egret_postgres::database_watch::DatabaseVisitor;
 use serde_json::{Value, json};
 
 use crate::world::{FLIGHTS, World, code, named};
@@ -260,6 +261,25 @@ async fn documents_that_were_removed_from_outside_are_not_found_at_once() {
         let refused = world.get("airports", made.id).await.unwrap_err();
         assert_eq!(refused.code(), "collection_not_found", "{refused}");
     }
+    world.documents_stop().await;
+}
+
+#[tokio::test]
+async fn no_session_stays_where_documents_were_removed_from_outside() {
+    let world = World::new(18).await;
+    world.apply(FLIGHTS).await.unwrap();
+    let made = world.made("airports", &json!({"faa": "JFK"})).await;
+    world.get("airports", made.id).await.unwrap();
+    let database = &world.database.name;
+    world.documents.visit(database).await.unwrap();
+    world.get("airports", made.id).await.unwrap();
+    let drop = "DROP SCHEMA egret CASCADE";
+    world.client.batch_execute(drop).await.unwrap();
+    world.documents.visit(database).await.unwrap();
+    assert!(world.documents.standings().is_empty());
+    let sessions = "SELECT count(*) FROM pg_stat_activity \
+        WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    world.until(sessions, 0).await;
     world.documents_stop().await;
 }
 

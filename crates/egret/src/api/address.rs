@@ -63,6 +63,15 @@ impl Credentials {
     }
 }
 
+/// A server's address without user and password: fit to be shown, and to be kept in a file.
+pub fn without_credentials(url: &Url) -> Url {
+    let mut shown = url.clone();
+    // Refused where an address has no host alone, and so no user.
+    _ = shown.set_username("");
+    _ = shown.set_password(None);
+    shown
+}
+
 /// The token stays here.
 pub(super) fn not_sent(url: &Url, error: &ListenerError) -> Failure {
     Failure {
@@ -71,7 +80,10 @@ pub(super) fn not_sent(url: &Url, error: &ListenerError) -> Failure {
         retryable: matches!(error, ListenerError::Unknown { .. }),
         ..Failure::failed(
             "foreign_server",
-            format!("the admin token was not sent to {url}: {error}"),
+            format!(
+                "the admin token was not sent to {}: {error}",
+                without_credentials(url)
+            ),
         )
     }
     .with_hint("name the server by --url with --token-file or EGRET_TOKEN if you trust it")
@@ -90,6 +102,27 @@ impl Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_user_and_password() {
+        for (url, expected) in [
+            (
+                "http://admin:TOPSECRET@127.0.0.1:7070",
+                "http://127.0.0.1:7070/",
+            ),
+            (
+                "https://TOPSECRET@egret.example/a?b=c",
+                "https://egret.example/a?b=c",
+            ),
+            ("http://[::1]:7070/", "http://[::1]:7070/"),
+        ] {
+            let url: Url = url.parse().unwrap();
+            assert_eq!(without_credentials(&url).as_str(), expected);
+            let stopped = ListenerError::Unknown { port: 7070 };
+            let told = not_sent(&url, &stopped).message;
+            assert!(!told.contains("TOPSECRET"), "{told}");
+        }
+    }
 
     #[test]
     fn a_server_that_has_just_stopped_is_tried_again_and_a_foreign_one_is_not() {

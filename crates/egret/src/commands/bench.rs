@@ -7,7 +7,7 @@ use egret_bench::cli::BenchCommand;
 use egret_bench::{Door, Refusal};
 
 use super::{authorities, identity, parse_url, token};
-use crate::api::Address;
+use crate::api::{Address, without_credentials};
 use crate::cli::Global;
 use crate::configuration::Configuration;
 use crate::failure::{Exit, Failure};
@@ -58,7 +58,8 @@ fn door(url: &str, global: &Global, configuration: &Configuration) -> Result<Doo
         address.certificate = configured.certificate;
     }
     Ok(Door {
-        url: address.url.to_string(),
+        // It names the server in messages, too. Requests have the token.
+        url: without_credentials(&address.url).to_string(),
         token,
         tls: Some(address.tls()?),
         data_dir,

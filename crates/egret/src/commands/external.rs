@@ -45,17 +45,16 @@ pub(super) async fn check(
         Verdict::Reduced => "reduced",
         Verdict::Missing => "missing",
     };
+    let all = report.findings.iter().chain(&report.grants);
     if output.is_json() {
-        let findings: Vec<_> = report
-            .findings
-            .iter()
+        let findings: Vec<_> = all
             .map(|found| json!({"subject": found.subject, "verdict": word(found.verdict), "detail": found.detail}))
             .collect();
         output.json(
             &json!({"version": report.version, "usable": report.usable(), "findings": findings}),
         )?;
     } else {
-        let rows = report.findings.iter().map(|found| {
+        let rows = all.map(|found| {
             vec![
                 found.subject.to_owned(),
                 word(found.verdict).to_owned(),

@@ -126,6 +126,16 @@ fn secrets_are_masked() {
             "https://u:••••••@a.example/••••••; http://b:9093",
         ),
         (
+            "series.external_url",
+            "https://hunter2@a.example/@me",
+            "https://••••••@a.example/@me",
+        ),
+        (
+            "oidc.issuer",
+            "https://hunter2@a.example",
+            "https://••••••@a.example",
+        ),
+        (
             "postgres.url",
             "postgres://me:hun@ter2@db/app",
             "postgres://me:••••••@db/app",

@@ -143,6 +143,9 @@ fn a_server_that_does_not_run() {
              hint: tried http://{address}/: Connection refused (os error 111)\n"
         )
     );
+    let with_password = format!("http://admin:TOPSECRET@{address}");
+    let output = egret.run(&["status", "--url", &with_password]);
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), text);
     let output = egret.run(&["status", "--json"]);
     let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!(error["error"]["code"], "server_unreachable");
@@ -158,6 +161,13 @@ fn wrong_usage_and_wrong_configuration() {
         expect![[r#"
             exit 2
             error: flag --set egret.log_levle=debug: unknown setting `egret.log_levle`: did you mean `egret.log_level`?
+        "#]],
+    );
+    egret.check(
+        &["status", "--url", "admin:TOPSECRET@egret.example:7070"],
+        expect![[r#"
+            exit 2
+            error: `egret.example:7070` is not the address of a server: write for example http://127.0.0.1:7070
         "#]],
     );
     egret.check(

@@ -416,3 +416,18 @@ fn no_view_is_said_to_be_missing_while_a_database_is_closed() {
     refused(&place, &show, 1, &missing);
     server.stop(Signal::TERM);
 }
+
+#[test]
+fn a_database_can_be_dropped_once_nothing_of_egret_is_left_in_it() {
+    let place = Place::new("views-dropped");
+    let server = place.start(&["serve"]);
+    let maintenance = place.source("postgres");
+    place.psql(&maintenance, "CREATE DATABASE shop").unwrap();
+    let shop = ["--database", "shop"];
+    let create = ["view", "create", "one", "--sql", "select 1 as x"];
+    place.json(&[&create[..], &shop].concat());
+    place.json(&[&["queue", "outbox", "install"][..], &shop].concat());
+    place.json(&[&["uninstall", "--force"][..], &shop].concat());
+    place.psql(&maintenance, "DROP DATABASE shop").unwrap();
+    server.stop(Signal::TERM);
+}

@@ -20,6 +20,7 @@ async fn a_superuser_finds_everything_met() {
                 .iter()
                 .all(|finding| finding.verdict == Verdict::Met)
         );
+        assert_eq!(report.grants, []);
     }
 }
 
@@ -43,6 +44,47 @@ async fn missing_rights_are_reported_with_the_command_that_grants_them() {
         .unwrap();
     let command = format!("GRANT CREATE ON DATABASE {} TO {role}", database.name);
     assert!(rights.detail.contains(&command), "{}", rights.detail);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_grant_that_views_and_metrics_need_is_named_until_it_is_given() {
+    for major in [15, 18] {
+        let database = TestDatabase::create(major).await;
+        let (name, role) = (&database.name, format!("plain_{}", database.name));
+        let client = database.connect().await;
+        let make = format!(
+            "CREATE ROLE {role}; GRANT CREATE ON DATABASE {name} TO {role};
+             REVOKE TEMPORARY ON DATABASE {name} FROM public; CREATE SCHEMA shop;
+             CREATE TABLE public.orders (id int); CREATE TABLE shop.\"Items\" (id int);
+             GRANT SELECT ON public.orders TO {role}"
+        );
+        client.batch_execute(&make).await.unwrap();
+        let mut connection = database.connection();
+        connection.options(format!("-c role={role}"));
+        let report = check(&connection).await.unwrap();
+        assert!(report.usable(), "{report:?}");
+        let details = report.grants.iter().map(|found| found.detail.as_str());
+        let details: Vec<&str> = details.collect();
+        for grant in [
+            format!("GRANT TEMPORARY ON DATABASE {name} TO {role}"),
+            format!("GRANT CREATE ON SCHEMA public TO {role}"),
+            format!("GRANT USAGE ON SCHEMA shop TO {role}"),
+            format!("GRANT pg_monitor TO {role}"),
+            format!("GRANT TRIGGER ON public.orders TO {role}"),
+            format!("GRANT SELECT, TRIGGER ON shop.\"Items\" TO {role}"),
+        ] {
+            let is_named = details.iter().any(|detail| detail.ends_with(&grant));
+            assert!(is_named, "{grant}: {details:?}");
+        }
+        for detail in &details {
+            let (_, grant) = detail.split_once(": ").unwrap();
+            client.batch_execute(grant).await.unwrap();
+        }
+        let report = check(&connection).await.unwrap();
+        assert_eq!(report.grants, []);
+        let remove = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+        client.batch_execute(&remove).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

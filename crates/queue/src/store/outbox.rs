@@ -202,6 +202,10 @@ pub async fn uninstall<E: From<PostgresError>>(
     let held = counts_in(&transaction).await?;
     allow(held)?;
     remove(&transaction, ENGINE, include_str!("outbox/remove.sql")).await?;
+    // Whoever reads it ends at once: the reader's session would keep others from dropping the database.
+    let notify = "SELECT pg_catalog.pg_notify($1, '')";
+    let notified = transaction.execute(notify, &[&CHANNEL]).await;
+    notified.map_err(server("notify the reader of egret.outbox"))?;
     transaction.commit().await.map_err(server("commit"))?;
     Ok(held)
 }

@@ -170,8 +170,8 @@ fn check_url(setting: &'static str, url: &str) -> Result<(), ServerError> {
         Ok(true) => Ok(()),
         Ok(false) => Err(refuse(
             setting,
-            format!("`{url}` must begin with https://, as keys could be changed on the way"),
+            "it must begin with https://, as keys could be changed on the way",
         )),
-        Err(error) => Err(refuse(setting, format!("`{url}`: {error}"))),
+        Err(error) => Err(refuse(setting, error.to_string())),
     }
 }

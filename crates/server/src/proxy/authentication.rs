@@ -1,7 +1,9 @@
 //! Carrying a SCRAM exchange to a client and back.
 
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -9,9 +11,11 @@ use egret_base::Entropy;
 use egret_postgres::wire::SaslInitialResponse;
 use egret_postgres::wire::scram::{self, Exchange, Outcome, Verifier};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
 
 use super::client::Stop;
 use super::directory::{Entry, Refusal};
+use super::handshakes::Handshake;
 use super::metrics::Cause;
 use super::negotiation::ClientStream;
 use super::reply;
@@ -22,17 +26,34 @@ const MESSAGE_BYTES_MAX: u32 = 1024;
 /// Random bytes in a nonce, as many as PostgreSQL uses.
 const NONCE_BYTES: usize = 18;
 
+/// A client that has said who it is.
+pub(super) struct Claimant<'a> {
+    pub(super) stream: &'a mut ClientStream,
+    pub(super) user: &'a str,
+    /// Learns whenever a message of the client is waited for.
+    pub(super) handshake: &'a Handshake,
+}
+
+impl Claimant<'_> {
+    /// Sends a message and returns the body of the client's answer.
+    async fn ask(&mut self, message: &[u8]) -> Result<Vec<u8>, Stop> {
+        send(self.stream, message).await?;
+        self.handshake.note_turn(Instant::now());
+        read_response(self.stream).await
+    }
+}
+
 /// Has the client prove that it knows the password of `entry`'s role.
 ///
 /// A client that named another role, or a branch that does not exist, goes through the same exchange with the
 /// verifier `decoy` and fails at its end: the answers do not tell which roles and branches exist.
 pub(super) async fn authenticate(
-    stream: &mut ClientStream,
-    user: &str,
+    mut claimant: Claimant<'_>,
     entry: Option<&Entry>,
     decoy: Verifier,
     entropy: &dyn Entropy,
 ) -> Result<(), Stop> {
+    let user = claimant.user;
     let verifier = match entry.filter(|entry| entry.role == user) {
         Some(entry) => entry.verifier.clone(),
         None => Arc::new(decoy),
@@ -40,8 +61,7 @@ pub(super) async fn authenticate(
     let mut nonce = [0; NONCE_BYTES];
     entropy.fill(&mut nonce);
     let mut exchange = Exchange::new(verifier, BASE64.encode(nonce));
-    send(stream, &reply::sasl_mechanisms()).await?;
-    let body = read_response(stream).await?;
+    let body = claimant.ask(&reply::sasl_mechanisms()).await?;
     let first = SaslInitialResponse::decode(&body).map_err(|error| broken(error.to_string()))?;
     if first.mechanism != scram::MECHANISM {
         return Err(broken(
@@ -52,11 +72,12 @@ pub(super) async fn authenticate(
     loop {
         match outcome.map_err(|error| broken(error.to_string()))? {
             Outcome::Continue(data) => {
-                send(stream, &reply::sasl_continue(&data)).await?;
-                let body = read_response(stream).await?;
+                let body = claimant.ask(&reply::sasl_continue(&data)).await?;
                 outcome = exchange.step(&body);
             }
-            Outcome::Accepted(data) => return send(stream, &reply::authenticated(&data)).await,
+            Outcome::Accepted(data) => {
+                return send(claimant.stream, &reply::authenticated(&data)).await;
+            }
             Outcome::Denied => {
                 let message = format!("password authentication failed for user \"{user}\"");
                 let refusal = Refusal::new("28P01", message).with_hint(
@@ -65,6 +86,20 @@ pub(super) async fn authenticate(
                 );
                 return Err(Stop::refused(Cause::Password, refusal));
             }
+        }
+    }
+}
+
+/// The result, or a refusal once the connection must make room for another.
+pub(super) async fn unless_evicted<T>(
+    evicted: &CancellationToken,
+    work: impl Future<Output = Result<T, Stop>>,
+) -> Result<T, Stop> {
+    tokio::select! {
+        done = work => done,
+        () = evicted.cancelled() => {
+            let message = "too many connections wait for authentication";
+            Err(Stop::refused(Cause::HandshakesMax, Refusal::new("53300", message)))
         }
     }
 }

@@ -15,10 +15,9 @@ use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::authentication::authenticate;
+use super::authentication::{Claimant, authenticate, unless_evicted};
 use super::branches::tenant_and_branch;
 use super::cancels::Target;
 use super::directory::{Backend, Entry, NO_SUCH_DATABASE, Refusal};
@@ -106,7 +105,7 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handsh
         Some(None) => return shared.metrics.refused(Cause::AuthenticationTimeout),
         None => return shared.metrics.refused(Cause::Stopping),
     };
-    handshake.note_startup();
+    handshake.note_turn(Instant::now());
     let mut attempt = None;
     let opened = match wanted {
         Ok(FirstPacket::Cancel(key)) => {
@@ -145,7 +144,7 @@ async fn converse(shared: &Arc<Shared>, tcp: TcpStream, peer: SocketAddr, handsh
         Err(Stop::Told(cause, message)) => {
             shared.metrics.refused(cause);
             record_refusal(shared, attempt, cause);
-            send_farewell(stream, &message).await;
+            turn_away(shared, stream, cause, &message).await;
         }
     }
 }
@@ -164,6 +163,15 @@ fn record_refusal(shared: &Shared, attempt: Option<SessionAttempt>, cause: Cause
             reason: cause.label(),
         };
         audit.refused(&attempt, refusal);
+    }
+}
+
+/// Tells a client why it gets no session.
+async fn turn_away(shared: &Shared, stream: ClientStream, cause: Cause, message: &[u8]) {
+    // As many may be closed for others' sake as there are clients that come: few at a time are told.
+    let permit = (cause == Cause::HandshakesMax).then(|| shared.refusing.try_acquire());
+    if !matches!(permit, Some(Err(_))) {
+        send_farewell(stream, message).await;
     }
 }
 
@@ -198,7 +206,7 @@ async fn open_session(
         let wish = Wish::read(packet.parameters)
             .map_err(|refusal| Stop::refused(Cause::Route, refusal))?;
         let attempt = attempt.insert(attempt_of(&wish, peer));
-        let entering = enter(shared, stream, &wish);
+        let entering = enter(shared, stream, &wish, &handshake);
         let evicted = handshake.evicted();
         let entry = before(deadline, unless_evicted(&evicted, entering)).await;
         let entry = entry.unwrap_or_else(|| {
@@ -241,7 +249,12 @@ fn attempt_of(wish: &Wish, peer: SocketAddr) -> SessionAttempt {
 }
 
 /// Lets the client in, if it is who it says; returns where it may go.
-async fn enter(shared: &Shared, stream: &mut ClientStream, wish: &Wish) -> Result<Entry, Stop> {
+async fn enter(
+    shared: &Shared,
+    stream: &mut ClientStream,
+    wish: &Wish,
+    handshake: &Handshake,
+) -> Result<Entry, Stop> {
     let refuse = |refusal| Stop::refused(Cause::Lookup, refusal);
     // Made for everybody, so that it takes the same time.
     let decoy = shared.directory.decoy(&wish.route);
@@ -255,23 +268,14 @@ async fn enter(shared: &Shared, stream: &mut ClientStream, wish: &Wish) -> Resul
         refuse(refusal.with_hint("try again in a moment"))
     })?;
     let entropy = shared.entropy.as_ref();
-    authenticate(stream, &wish.user, found.as_ref().ok(), decoy, entropy).await?;
+    let claimant = Claimant {
+        stream,
+        user: &wish.user,
+        handshake,
+    };
+    authenticate(claimant, found.as_ref().ok(), decoy, entropy).await?;
     // No password fits a decoy: this is where the exchange has passed, and so there is an entry.
     found.map_err(refuse)
-}
-
-/// The result, or a refusal once the connection must make room for another.
-async fn unless_evicted<T>(
-    evicted: &CancellationToken,
-    work: impl Future<Output = Result<T, Stop>>,
-) -> Result<T, Stop> {
-    tokio::select! {
-        done = work => done,
-        () = evicted.cancelled() => {
-            let message = "too many connections wait for authentication";
-            Err(Stop::refused(Cause::HandshakesMax, Refusal::new("53300", message)))
-        }
-    }
 }
 
 /// Wakes the branch and opens a session on its server with the client's own settings.

@@ -11,10 +11,12 @@ egret_base::settings! {
         port: u16 = 7432,
         /// Most authenticated sessions at once; beyond it a client gets SQLSTATE 53300.
         sessions_max: u32 = 1000; positive,
-        /// Most connections at once that are not authenticated yet; beyond it the oldest that has been silent for
-        /// 100 ms, or has not proved its password within 5 s, is closed; where there is none, 53300.
+        /// Most connections at once that are not authenticated yet; beyond it the address with the most of them gives
+        /// one up, where these are twice as many as those of the new one's address, or where a client has let Egret
+        /// wait for 100 ms for its startup packet or up to 1 s for a message of its proof; else the new one gets 53300.
         handshakes_max: u32 = 1024; positive,
-        /// Most of these from one address (of IPv6, from one /64), with the same rule.
+        /// Most of these from one address (of IPv6, from one /64); beyond it one is closed whose client has let Egret
+        /// wait as long.
         connections_per_address_max: u32 = 256; positive,
         /// Largest startup packet in bytes, PostgreSQL's own limit by default; beyond it 08P01.
         startup_bytes_max: Size = Size(10_000); positive,

@@ -1,10 +1,13 @@
 //! Connections that are not authenticated yet, bounded in all and by address.
 //!
-//! Where there is no room for another, the oldest connection that has used up its grace is closed: a client
-//! without a password cannot keep others out by being silent. Clients send their startup packet at once, so a
-//! silent one has less grace than one that is proving its password.
+//! Where there is no room for another, one of them is closed: of the address that has the most, the one whose
+//! client has been waited for longest. An address that has at least twice as many as the newcomer's gives one up
+//! at once, so a few addresses cannot keep others out, however many connections they open and however far they
+//! go without a password. Between addresses that have about as many, a client has time for its next message; an
+//! address never loses one to another that has more.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,11 +17,16 @@ use tokio_util::sync::CancellationToken;
 use super::config::ProxyConfig;
 use crate::peer::site;
 
-/// How long a connection that has sent no startup packet is safe from being closed for another's sake.
+/// How long a client has for its startup packet before its connection may be closed for another's sake. Clients
+/// send it at once.
 const SILENT_GRACE: Duration = Duration::from_millis(100);
 
-/// How long one that has is.
-const EXCHANGE_GRACE: Duration = Duration::from_secs(5);
+/// How long one has for each message of its exchange, the only one of its address: a round trip and some work.
+/// Divided by the connections of the address, …
+const EXCHANGE_GRACE: Duration = Duration::from_secs(1);
+
+/// … but not below this.
+const EXCHANGE_GRACE_MIN: Duration = Duration::from_millis(100);
 
 /// The connections that are not authenticated.
 #[derive(Debug)]
@@ -31,14 +39,16 @@ pub(super) struct Handshakes {
 #[derive(Debug, Default)]
 struct OpenHandshakes {
     next_id: u64,
-    /// By id, and so by age.
     by_id: BTreeMap<u64, OpenHandshake>,
+    /// How many each address has.
+    counts: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
 struct OpenHandshake {
     address: IpAddr,
-    since: Instant,
+    /// Since when the client's next message is waited for.
+    waiting_since: Instant,
     is_silent: bool,
     evicted: CancellationToken,
 }
@@ -70,7 +80,7 @@ impl Handshakes {
     /// Counts a connection, in place of an older one where necessary.
     ///
     /// # Errors
-    /// The limit, when no other connection has used up its grace.
+    /// The limit, when no other connection gives way.
     pub(super) fn begin(
         self: &Arc<Self>,
         address: IpAddr,
@@ -78,30 +88,36 @@ impl Handshakes {
     ) -> Result<Handshake, HandshakeLimit> {
         let address = site(address);
         let mut open = self.lock();
-        let of_address = open.by_id.values().filter(|other| other.address == address);
-        if of_address.count() >= self.per_address_max as usize {
-            if !open.evict(now, |other| other.address == address) {
+        let count = open.count(address);
+        if count >= self.per_address_max as usize {
+            let gives_way = |other: &OpenHandshake, others: usize| {
+                other.address == address && other.is_overdue(others, now)
+            };
+            if !open.evict(gives_way) {
                 return Err(HandshakeLimit {
                     setting: "connections_per_address_max",
                     max: self.per_address_max,
                 });
             }
-        } else if open.by_id.len() >= self.max as usize && !open.evict(now, |_| true) {
-            return Err(HandshakeLimit {
-                setting: "handshakes_max",
-                max: self.max,
-            });
+        } else if open.by_id.len() >= self.max as usize {
+            let gives_way = |other: &OpenHandshake, others: usize| {
+                let has_more = others > count || other.address == address;
+                others >= 2 * (count + 1) || (has_more && other.is_overdue(others, now))
+            };
+            if !open.evict(gives_way) {
+                return Err(HandshakeLimit {
+                    setting: "handshakes_max",
+                    max: self.max,
+                });
+            }
         }
-        let id = open.next_id;
-        open.next_id += 1;
         let evicted = CancellationToken::new();
-        let handshake = OpenHandshake {
+        let id = open.insert(OpenHandshake {
             address,
-            since: now,
+            waiting_since: now,
             is_silent: true,
             evicted: evicted.clone(),
-        };
-        open.by_id.insert(id, handshake);
+        });
         Ok(Handshake {
             handshakes: self.clone(),
             id,
@@ -110,36 +126,71 @@ impl Handshakes {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, OpenHandshakes> {
-        // Entries are inserted and removed whole, so a panic elsewhere leaves the map sound.
+        // Nothing in between can panic that changes more than one of the maps.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl OpenHandshakes {
-    /// Closes the oldest of these connections that has used up its grace, a silent one first.
-    fn evict(&mut self, now: Instant, is_candidate: impl Fn(&OpenHandshake) -> bool) -> bool {
-        let oldest = |is_silent: bool, grace: Duration| {
-            let mut candidates = self.by_id.iter().filter(|(_, other)| {
-                other.is_silent == is_silent
-                    && now.saturating_duration_since(other.since) >= grace
-                    && is_candidate(other)
-            });
-            candidates.next().map(|(id, _)| *id)
+    fn count(&self, address: IpAddr) -> usize {
+        self.counts.get(&address).copied().unwrap_or(0)
+    }
+
+    fn insert(&mut self, handshake: OpenHandshake) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        *self.counts.entry(handshake.address).or_default() += 1;
+        self.by_id.insert(id, handshake);
+        id
+    }
+
+    fn remove(&mut self, id: u64) -> Option<OpenHandshake> {
+        let handshake = self.by_id.remove(&id)?;
+        let count = self.count(handshake.address).saturating_sub(1);
+        if count == 0 {
+            self.counts.remove(&handshake.address);
+        } else {
+            self.counts.insert(handshake.address, count);
+        }
+        Some(handshake)
+    }
+
+    /// Closes one of the connections that give way, which is told of each with how many its address has: of the
+    /// address with the most, the one whose client has been waited for longest.
+    fn evict(&mut self, gives_way: impl Fn(&OpenHandshake, usize) -> bool) -> bool {
+        let candidates = self.by_id.iter().filter_map(|(id, other)| {
+            let count = self.count(other.address);
+            gives_way(other, count).then_some((Reverse(count), other.waiting_since, *id))
+        });
+        let Some((_, _, id)) = candidates.min() else {
+            return false;
         };
-        let evicted = oldest(true, SILENT_GRACE).or_else(|| oldest(false, EXCHANGE_GRACE));
-        let evicted = evicted.and_then(|id| self.by_id.remove(&id));
-        if let Some(handshake) = &evicted {
+        if let Some(handshake) = self.remove(id) {
             handshake.evicted.cancel();
         }
-        evicted.is_some()
+        true
+    }
+}
+
+impl OpenHandshake {
+    /// Whether its client, whose address has `count` connections, has used up its time for the next message.
+    fn is_overdue(&self, count: usize, now: Instant) -> bool {
+        let grace = if self.is_silent {
+            SILENT_GRACE
+        } else {
+            let shares = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+            (EXCHANGE_GRACE / shares).max(EXCHANGE_GRACE_MIN)
+        };
+        now.saturating_duration_since(self.waiting_since) >= grace
     }
 }
 
 impl Handshake {
-    /// Notes that the client has sent its startup packet.
-    pub(super) fn note_startup(&self) {
+    /// Notes that the client, which has sent its startup packet, is waited for from now on.
+    pub(super) fn note_turn(&self, now: Instant) {
         if let Some(handshake) = self.handshakes.lock().by_id.get_mut(&self.id) {
             handshake.is_silent = false;
+            handshake.waiting_since = now;
         }
     }
 
@@ -151,7 +202,7 @@ impl Handshake {
 
 impl Drop for Handshake {
     fn drop(&mut self) {
-        self.handshakes.lock().by_id.remove(&self.id);
+        self.handshakes.lock().remove(self.id);
     }
 }
 

@@ -175,7 +175,7 @@ async fn among(
     for keeper in keepers {
         let mut session = match keeper.session().await {
             Err(ViewsError::Postgres(error)) if is_gone(&error) => {
-                keeper.set_installed(false);
+                keeper.leave().await;
                 continue;
             }
             // It may be in another one.
@@ -197,7 +197,7 @@ async fn among(
         let found = match found {
             Some(found) => found,
             None if keeper.known.inspect(&session.client).await?.is_none() => {
-                keeper.set_installed(false);
+                keeper.leave().await;
                 continue;
             }
             None => {

@@ -50,6 +50,11 @@ impl Feed {
         self.news.send_replace(());
     }
 
+    /// Closes the session, once what is being read in it has been read.
+    pub(super) async fn close_session(&self) {
+        *self.session.lock().await = None;
+    }
+
     /// What changes whenever there may be one.
     pub fn news(&self) -> watch::Receiver<()> {
         self.news.subscribe()
@@ -84,7 +89,7 @@ impl Keeper {
         };
         let Session { client, statements } = session;
         let next = follow::next(client, statements, view, place, bytes_max).await;
-        if next.is_err() {
+        if next.is_err() || !self.is_installed() {
             *held = None;
         }
         next

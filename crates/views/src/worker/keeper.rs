@@ -58,12 +58,12 @@ pub struct Keeper {
     /// Those who follow its views.
     pub feed: Feed,
     /// Whether the database is known to have views.
-    installed: AtomicBool,
+    pub(super) installed: AtomicBool,
     /// What is known of it for a moment.
     pub known: Known,
     /// Sessions that nobody uses.
-    idle: Mutex<Vec<Session>>,
-    loaded: Mutex<BTreeMap<i64, Arc<Refreshable>>>,
+    pub(super) idle: Mutex<Vec<Session>>,
+    pub(super) loaded: Mutex<BTreeMap<i64, Arc<Refreshable>>>,
     pub(super) costs: Mutex<BTreeMap<i64, Costs>>,
     pub(super) latest: Mutex<BTreeMap<i64, RefreshReport>>,
     /// Components that may be refreshed at a time.
@@ -100,21 +100,6 @@ impl Keeper {
         }
     }
 
-    /// A session in the database. It is given back by [`Self::give_back`] when nothing went wrong.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn session(&self) -> Result<Session, ViewsError> {
-        let idle = lock(&self.idle).pop();
-        if let Some(session) = idle
-            && !session.client.is_closed()
-        {
-            return Ok(session);
-        }
-        let client = self.shared.databases.client(&self.database).await?;
-        Session::new(client, &self.shared.config).await
-    }
-
     /// How long is tried to have locks on tables.
     pub fn patience(&self) -> Patience {
         Patience::new(self.shared.config.lock_timeout.duration())
@@ -125,25 +110,15 @@ impl Keeper {
         self.installed.load(Ordering::Relaxed)
     }
 
-    /// See [`Self::is_installed`].
-    pub fn set_installed(&self, is_installed: bool) {
-        self.installed.store(is_installed, Ordering::Relaxed);
+    /// Notes that the database has the engine's part of schema `egret`.
+    pub fn set_installed(&self) {
+        self.installed.store(true, Ordering::Relaxed);
     }
 
     /// Tells that there may be a new view, or another schedule.
     pub fn tell(&self) {
         self.known.give_up();
         self.changed.notify_one();
-    }
-
-    /// Keeps a session for others.
-    pub fn give_back(&self, session: Session) {
-        let mut idle = lock(&self.idle);
-        if !session.statements.is_spoiled
-            && idle.len() <= self.shared.config.refresh_parallel_max as usize
-        {
-            idle.push(session);
-        }
     }
 
     /// Has what has been read of the tables of these views removed, soon.

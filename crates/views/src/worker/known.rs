@@ -134,9 +134,11 @@ impl Keeper {
             // An older Egret may have made it.
             install(&mut session.client).await?;
         }
-        self.set_installed(is_installed);
         if is_installed {
+            self.set_installed();
             self.give_back(session);
+        } else {
+            self.leave().await;
         }
         Ok(is_installed)
     }

@@ -119,6 +119,11 @@ impl Backlog {
         let tables = std::mem::take(&mut inner.tables).into_values().collect();
         Some((tables, session.or_else(|| inner.session.take())))
     }
+
+    /// Closes the session that is kept.
+    pub(super) fn close_session(&self) {
+        lock(&self.0).session = None;
+    }
 }
 
 impl Keeper {
@@ -150,6 +155,9 @@ async fn tidy(keeper: Arc<Keeper>) {
                 None
             }
         };
+    }
+    if !keeper.is_installed() {
+        keeper.backlog.close_session();
     }
 }
 

@@ -150,7 +150,7 @@ impl ImportDocuments {
         let found = found.map_err(|error| unusable(&self.file, &error))?;
         let mut path = self.file.clone().into_os_string();
         path.push(".progress");
-        let source = Source::new(api.base(), self, &found);
+        let source = Source::new(&api.base(), self, &found);
         let noted = match self.relaxed {
             true => Noted::Later,
             false => Noted::AtOnce,

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use egret_base::lifecycle::{Readiness, Service};
+use egret_base::settings::Span;
 use egret_base::test_support::ConditionLog;
 use egret_base::{Entropy, SeededEntropy, TaskRequest, TaskSink};
-use egret_queue::SettingsChange;
+use egret_queue::{QueueConfig, SettingsChange};
 
 use super::rig::{self, Quiet, Rig, TENANT, count, payloads};
 
@@ -234,6 +235,29 @@ async fn other_engines_make_tasks_through_the_sink() {
     let stopped = sink.enqueue(&[request]).await;
     let refused = stopped[0].as_ref().unwrap_err();
     assert!(refused.retryable, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_session_of_a_reader_ends_with_its_outbox() {
+    let rig = Rig::install_with(
+        18,
+        QueueConfig {
+            outbox_poll: Span::secs(86_400),
+            ..rig::config()
+        },
+    )
+    .await;
+    rig.outbox.start().await.unwrap();
+    let enqueue = "SELECT egret.enqueue('q', '1')";
+    rig.client.batch_execute(enqueue).await.unwrap();
+    rig.drained().await;
+    rig.outbox.remove(None, false).await.unwrap();
+    let sessions = "SELECT count(*) FROM pg_stat_activity
+                    WHERE application_name = 'egret/queue' AND datname = current_database()";
+    while count(&rig.client, sessions).await > 0 {
+        tokio::task::yield_now().await;
+    }
+    rig.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

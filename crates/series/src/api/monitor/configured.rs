@@ -88,7 +88,8 @@ fn external_url(config: &SeriesConfig, own_url: &str) -> Result<Arc<str>, Series
     let url = match config.external_url.trim() {
         "" => own_url,
         url => {
-            let refused = |why| invalid("series.external_url", format!("`{url}` {why}"));
+            let shown = without_credentials(url);
+            let refused = |why| invalid("series.external_url", format!("`{shown}` {why}"));
             check_url(url).map_err(refused)?;
             url
         }

@@ -1,11 +1,13 @@
 //! A client that speaks the protocol byte by byte, so that it can also misspeak.
 
+use std::net::SocketAddr;
+
 use bytes::BytesMut;
 use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
 use postgres_protocol::message::backend::{Header, Message};
 use postgres_protocol::message::frontend;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::proxy::door::{Door, PASSWORD, ROLE};
 
@@ -21,6 +23,18 @@ impl Raw {
             .unwrap();
         Self {
             stream,
+            inbound: BytesMut::new(),
+        }
+    }
+
+    /// From another address of this machine.
+    pub async fn connect_from(address: &str, door: &Door) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        let own = SocketAddr::new(address.parse().unwrap(), 0);
+        socket.bind(own).unwrap();
+        let proxy = SocketAddr::from(([127, 0, 0, 1], door.port()));
+        Self {
+            stream: socket.connect(proxy).await.unwrap(),
             inbound: BytesMut::new(),
         }
     }

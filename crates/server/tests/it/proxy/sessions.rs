@@ -144,6 +144,27 @@ async fn a_branch_that_is_suspended_meanwhile_is_attached_again() {
 }
 
 #[tokio::test]
+async fn clients_that_stop_in_their_proof_keep_no_other_address_out() {
+    let config = ProxyConfig {
+        handshakes_max: 2,
+        ..ProxyConfig::default()
+    };
+    let door = Door::with(config, None).await;
+    let mut stopped = Vec::new();
+    for _ in 0..2 {
+        let mut client = Raw::connect_from("127.0.0.2", &door).await;
+        assert!(client.begin(&door).await);
+        stopped.push(client);
+    }
+    door.connect().await;
+    assert_eq!(
+        stopped[0].error().await,
+        "53300 too many connections wait for authentication"
+    );
+    door.close().await;
+}
+
+#[tokio::test]
 async fn silent_connections_make_room_for_clients() {
     let config = ProxyConfig {
         connections_per_address_max: 3,

@@ -1,10 +1,11 @@
-//! Requests that wait for a refresh leave their sessions to others.
+//! Requests that wait for a refresh leave their sessions to others, and views that are gone leave none.
 
 use std::future::Future;
 
 use egret_base::settings::Span;
 use egret_postgres::PostgresConfig;
 use egret_postgres::databases::request_sessions;
+use egret_views::Begins;
 use egret_views::model::{Alteration, ViewReport};
 
 use super::*;
@@ -87,4 +88,51 @@ async fn a_view_that_cannot_be_filled_is_gone_when_its_maker_is_told() {
     assert_eq!(code(refused), "view_not_filled");
     assert_eq!(rig.views.list(None).await.unwrap().len(), 0);
     assert_eq!(rig.number("SELECT count(*) FROM egret.view").await, 0);
+}
+
+/// Waits until the test's own session is the only one in the database.
+async fn until_alone(rig: &Rig) {
+    let sessions = "SELECT count(*) FROM pg_stat_activity \
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    while rig.number(sessions).await > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn no_session_stays_where_views_are_uninstalled() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.views.start().await.unwrap();
+    // What is made after the first removal is kept as before.
+    for id in [1_000, 1_001] {
+        rig.create(view("whole", "SELECT id, v FROM t"))
+            .await
+            .unwrap();
+        let follower = rig.views.follow(&at("whole"), None, Begins::Yes).await;
+        let mut follower = follower.unwrap();
+        rig.run(&format!("INSERT INTO t VALUES ({id}, 1, 1)")).await;
+        rig.refresh("whole").await;
+        follower.next().await.unwrap();
+        rig.verify(&["whole"]).await;
+        rig.views.uninstall(None, true).await.unwrap();
+        drop(follower);
+        until_alone(&rig).await;
+    }
+    rig.views.stop().await;
+}
+
+#[tokio::test]
+async fn no_session_stays_where_the_schema_of_views_is_dropped() {
+    let rig = Rig::new(15).await;
+    rig.run(TABLES).await;
+    rig.views.start().await.unwrap();
+    rig.create(view("whole", "SELECT id, v FROM t"))
+        .await
+        .unwrap();
+    rig.run("INSERT INTO t VALUES (1000, 1, 1)").await;
+    rig.refresh("whole").await;
+    rig.run("DROP SCHEMA egret CASCADE").await;
+    until_alone(&rig).await;
+    rig.views.stop().await;
 }
