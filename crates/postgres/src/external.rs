@@ -174,7 +174,9 @@ async fn missing_grants(client: &Client) -> Result<Vec<Finding>, PostgresError> 
         .map(|row| format!("{}: {}", row.get::<_, &str>(1), row.get::<_, &str>(0)))
         .collect();
     let total: i64 = rows.first().map_or(0, |row| row.get(2));
-    let more = usize::try_from(total).unwrap_or(0).saturating_sub(rows.len());
+    let more = usize::try_from(total)
+        .unwrap_or(0)
+        .saturating_sub(rows.len());
     if more > 0 {
         details.push(format!(
             "{more} more, which are shown once these are granted"

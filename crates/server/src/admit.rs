@@ -23,6 +23,7 @@ use crate::pace::PaceLimit;
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::quota::{Holder, Permit, Quotas, Resource};
+use crate::token_end::until_token_ends;
 
 /// Answered however busy the server is, but only some at a time: the page is long.
 const METRICS: &str = "/metrics";
@@ -140,12 +141,10 @@ impl Admission {
                 return Problem::from(error).into_response();
             }
         };
-        match tokio::time::timeout(self.timeout, pass(request)).await {
+        let caller = context.caller().cloned();
+        match until_token_ends(caller, self.timeout, pass(request)).await {
             Ok(response) => response,
-            Err(_) => Problem::from(RequestError::TimedOut {
-                timeout_ms: self.timeout.as_millis().try_into().unwrap_or(u64::MAX),
-            })
-            .into_response(),
+            Err(error) => Problem::from(error).into_response(),
         }
     }
 
@@ -222,7 +221,7 @@ impl Admission {
             let body = request.into_body();
             let kind = BodyKind::Piecemeal;
             let body = IncomingBody::new(body, kind, Some(permit), self.pace_limit);
-            self.drain(body).await;
+            Box::pin(self.drain(body)).await;
             return Err(RequestError::BodyTooLarge {
                 max: self.body_bytes_max,
             });

@@ -4,7 +4,7 @@
 //! to finish and is dropped then, as if its client had left; a body that is still being sent ends.
 //! What a dropped stream held is released as on a disconnect: tasks return when their leases end.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::access::Caller;
+use crate::error::RequestError;
 use crate::grpc::speaks_grpc;
 use crate::problem::Problem;
 use crate::tokens::TokenError;
@@ -24,23 +25,57 @@ use crate::tokens::TokenError;
 /// token is answered within it.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// Runs a handler, and sends what it answers, for as long as the caller's token is valid.
+/// Runs a handler for at most `timeout`, and for as long as the caller's token is valid. Then sends what it answers, for
+/// as long as that is.
+///
+/// # Errors
+/// [`RequestError::TimedOut`].
 pub(crate) async fn until_token_ends(
     caller: Option<Caller>,
+    timeout: Duration,
     handling: impl Future<Output = Response>,
-) -> Response {
-    let Some(caller) = caller else {
-        return handling.await;
+) -> Result<Response, RequestError> {
+    let mut handling = pin!(handling);
+    // A handler has this long in any case, and most are done by then: these do not watch their tokens.
+    let first = GRACE.min(timeout);
+    let response = match tokio::time::timeout(first, &mut handling).await {
+        Ok(response) => Some(response),
+        Err(_) => {
+            let rest = timeout - first;
+            Box::pin(watch(caller.as_ref(), rest, handling)).await
+        }
     };
-    let token = caller.token().clone();
+    let response = response.ok_or_else(|| RequestError::TimedOut {
+        timeout_ms: timeout.as_millis().try_into().unwrap_or(u64::MAX),
+    })?;
+    Ok(match caller {
+        Some(caller) => bounded(response, caller),
+        None => response,
+    })
+}
+
+/// Runs a handler for at most `timeout`, or until a moment after the end of the caller's token. `None` when the time is
+/// over.
+async fn watch(
+    caller: Option<&Caller>,
+    timeout: Duration,
+    handling: Pin<&mut impl Future<Output = Response>>,
+) -> Option<Response> {
     let ended = async {
-        token.until_end().await;
-        tokio::time::sleep(GRACE).await;
+        match caller {
+            Some(caller) => {
+                caller.token().until_end().await;
+                tokio::time::sleep(GRACE).await;
+                Problem::from(refusal(caller)).into_response()
+            }
+            None => std::future::pending().await,
+        }
     };
     tokio::select! {
         biased;
-        response = handling => bounded(response, caller),
-        () = ended => Problem::from(refusal(&caller)).into_response(),
+        response = handling => Some(response),
+        refusal = ended => Some(refusal),
+        () = tokio::time::sleep(timeout) => None,
     }
 }
 

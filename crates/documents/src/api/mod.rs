@@ -178,11 +178,15 @@ impl Documents {
         if let Some(known) = kept.keeper.tenants().get(name) {
             return Ok(*known);
         }
-        let lent = kept.asker.lend(name).await?;
-        let found = collections::tenant(lent.client(), name).await;
-        let tenant = lent.end(found).await?;
-        kept.keeper.tenants().insert(name.to_owned(), tenant);
-        Ok(tenant)
+        // Rare: boxed, so that the future of every other request stays small.
+        Box::pin(async {
+            let lent = kept.asker.lend(name).await?;
+            let found = collections::tenant(lent.client(), name).await;
+            let tenant = lent.end(found).await?;
+            kept.keeper.tenants().insert(name.to_owned(), tenant);
+            Ok(tenant)
+        })
+        .await
     }
 
     /// The documents of the database that somebody means.
@@ -199,6 +203,12 @@ impl Documents {
                 return Ok(kept.clone());
             }
         }
+        // Rare: boxed, so that the future of every other request stays small.
+        Box::pin(self.open_database(caller)).await
+    }
+
+    /// Opens the documents of the database that a caller means.
+    async fn open_database(&self, caller: &Caller) -> Result<Arc<Kept>, DocumentsError> {
         let _permit = self.inner.options.databases.admit(&caller.tenant).await?;
         let database = self
             .inner

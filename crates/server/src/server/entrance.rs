@@ -16,7 +16,6 @@ use crate::error::RequestError;
 use crate::grpc::GrpcService;
 use crate::observe::{Observer, observe};
 use crate::problem::Problem;
-use crate::token_end::until_token_ends;
 use crate::tokens::TokenError;
 
 /// What every request comes through. One layer and not three: each costs every request a handful of
@@ -115,7 +114,8 @@ pub(super) async fn enter(
         let mut decision = gate.examine(path, &request, &context);
         if let (Decision::Verify(text), Some(path)) = (&decision, path) {
             let client = context.client().map(|client| client.ip);
-            let token = gate.verify(text, client).await;
+            // Rare: boxed, so that the future of every other request stays small.
+            let token = Box::pin(gate.verify(text, client)).await;
             decision = gate.decide(path, &request, &context, token);
         }
         let refusal = match decision {
@@ -126,9 +126,9 @@ pub(super) async fn enter(
         if let Some(refusal) = refusal {
             return refusal;
         }
-        let pass =
-            async |request| until_token_ends(context.caller().cloned(), next.run(request)).await;
-        admission.admit(request, &context, pass).await
+        admission
+            .admit(request, &context, |request| next.run(request))
+            .await
     })
     .await
 }
