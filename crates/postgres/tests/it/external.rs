@@ -53,10 +53,7 @@ async fn a_second_egret_on_one_database_is_refused_by_name() {
         ManagedLock::acquire(&database.connection(), &LockOwner::unique()).await
     };
     let first = acquire(&database).await.unwrap();
-    let error = acquire(&database)
-        .await
-        .map(|_| ())
-        .unwrap_err();
+    let error = acquire(&database).await.map(|_| ()).unwrap_err();
     let PostgresError::ManagedElsewhere { holder, .. } = &error else {
         panic!("{error}");
     };
