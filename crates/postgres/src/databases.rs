@@ -1,17 +1,22 @@
 //! The databases that an engine may work in: every one of a server of Egret's own, or the one that a
 //! connection string names.
 
+mod session_health;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_base::lifecycle::Readiness;
+use egret_base::lifecycle::{BoxFuture, Readiness};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
 use crate::config::PostgresConfig;
 use crate::error::{PostgresError, server};
+use crate::external;
+use crate::listen::{self, Attentive};
 use crate::pool;
 use crate::slots::{Slot, TenantSlots};
+use session_health::SessionHealth;
 
 /// The database of every server, to which those who want the list of the others connect.
 pub(crate) const MAINTENANCE: &str = "postgres";
@@ -48,6 +53,10 @@ pub struct Databases {
     only: Option<String>,
     /// Whether the server can be reached.
     readiness: Arc<dyn Fn() -> Readiness + Send + Sync>,
+    /// Returns when the server does not answer any more.
+    loss: Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
+    /// Whether the server opens sessions.
+    health: Arc<SessionHealth>,
     sessions: RequestSessions,
 }
 
@@ -92,6 +101,8 @@ impl Databases {
             connect: Arc::new(connect),
             only: None,
             readiness: Arc::new(|| Readiness::Ready),
+            loss: Arc::new(never),
+            health: Arc::default(),
             sessions: request_sessions(&PostgresConfig::default()),
         }
     }
@@ -104,6 +115,8 @@ impl Databases {
             connect: Arc::new(move |_| connection.clone()),
             only: Some(name),
             readiness: Arc::new(|| Readiness::Ready),
+            loss: Arc::new(never),
+            health: Arc::default(),
             sessions: request_sessions(&PostgresConfig::default()),
         }
     }
@@ -115,6 +128,17 @@ impl Databases {
         readiness: impl Fn() -> Readiness + Send + Sync + 'static,
     ) -> Self {
         self.readiness = Arc::new(readiness);
+        self
+    }
+
+    /// The same, of a server whose part says when it does not answer any more: sessions end then, with all that waits in
+    /// them. No limit of the server's own ends a wait for a server that is frozen.
+    #[must_use]
+    pub fn with_loss<F>(mut self, loss: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.loss = Arc::new(move || -> BoxFuture<'static, ()> { Box::pin(loss()) });
         self
     }
 
@@ -135,14 +159,16 @@ impl Databases {
         Ok(permit.await?)
     }
 
-    /// Whether the server can be reached, for parts that do nothing without it.
+    /// Whether the server can be reached and opens sessions, for parts that do nothing without it.
     pub fn readiness(&self) -> Readiness {
-        match (self.readiness)() {
-            Readiness::Ready => Readiness::Ready,
-            Readiness::NotReady(reason) | Readiness::Failed(reason) => {
-                Readiness::NotReady(format!("PostgreSQL: {reason}"))
-            }
-        }
+        let reason = match (self.readiness)() {
+            Readiness::Ready => match self.health.refusal() {
+                None => return Readiness::Ready,
+                Some(refusal) => format!("it opens no session: {refusal}"),
+            },
+            Readiness::NotReady(reason) | Readiness::Failed(reason) => reason,
+        };
+        Readiness::NotReady(format!("PostgreSQL: {reason}"))
     }
 
     /// How to connect to one of them.
@@ -205,10 +231,46 @@ impl Databases {
     /// # Errors
     /// [`PostgresError::NotRunning`] while a server that somebody else runs is not ready; [`PostgresError::NoSession`]; the server's; [`is_gone`] tells whether there is no such database.
     pub async fn client(&self, database: &str) -> Result<Client, PostgresError> {
+        let loss = (self.loss)();
         self.check_reachable()?;
-        let opened = pool::connect(&self.connection(database)).await;
+        let opened = pool::connect_until(&self.connection(database), loss).await;
+        self.note_session(&opened);
         let named = self.only.as_deref().unwrap_or(database);
         opened.map_err(|error| error.of_session_in(named))
+    }
+
+    /// A session of its own in one of them that listens on a channel.
+    ///
+    /// # Errors
+    /// Those of [`Self::client`]; [`PostgresError::TransactionMode`] behind a pooler in that mode.
+    pub async fn attend(&self, database: &str, channel: &str) -> Result<Attentive, PostgresError> {
+        let loss = (self.loss)();
+        self.check_reachable()?;
+        let connection = self.connection(database);
+        let opening = async {
+            if self.is_remote() {
+                // A pooler in transaction mode passes on no notification.
+                external::connect(&connection).await?;
+            }
+            listen::attend(&connection, channel, loss).await
+        };
+        let opened = opening.await;
+        self.note_session(&opened);
+        opened
+    }
+
+    /// Notes whether a session was opened. One that was refused is a reason to look whether the server opens any.
+    fn note_session<T>(&self, opened: &Result<T, PostgresError>) {
+        let Err(error) = opened else { return };
+        let is_of_one_database = !self.is_remote() && is_gone(error);
+        if !is_of_one_database {
+            let (connect, readiness) = (self.connect.clone(), self.readiness.clone());
+            let connection = move || match readiness() {
+                Readiness::Ready => Some(connect(MAINTENANCE)),
+                Readiness::NotReady(_) | Readiness::Failed(_) => None,
+            };
+            session_health::watch_refusal(&self.health, connection);
+        }
     }
 
     /// See [`Self::client`]; none where there is no such database, as when it was dropped meanwhile.
@@ -243,6 +305,11 @@ impl Databases {
             _ => Ok(()),
         }
     }
+}
+
+/// The loss of a server that nothing watches.
+fn never() -> BoxFuture<'static, ()> {
+    Box::pin(std::future::pending())
 }
 
 fn choose(asked: Option<&str>, mut names: Vec<String>) -> Result<String, DatabasesError> {

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_base::{Clock, Condition, Entropy};
@@ -26,6 +27,9 @@ use crate::superuser::socket_connection;
 use crate::supervise::{Decision, Restarts};
 use crate::tuning;
 use crate::write_back::WriteBack;
+
+/// How long a server that opens no sessions leaves those that are open alone: they may still be answered.
+const LOSS_WAIT: Duration = Duration::from_secs(10);
 
 /// Where the embedded server's files are.
 #[derive(Clone, Debug)]
@@ -140,6 +144,36 @@ impl EmbeddedServer {
         let mut connection = socket_connection(&directory, self.port(), major, database, engine);
         connection.connect_timeout(self.shared.config.connect_timeout.duration());
         connection
+    }
+
+    /// Returns when the server has opened no session for a while: those that are open may never be answered.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut state = self.shared.state.subscribe();
+        async move {
+            loop {
+                let stopped = state.wait_for(|state| *state != State::Running);
+                let is_unwatched = stopped.await.is_err();
+                if is_unwatched {
+                    return std::future::pending().await;
+                }
+                let back = state.wait_for(|state| *state == State::Running);
+                let is_back = matches!(tokio::time::timeout(LOSS_WAIT, back).await, Ok(Ok(_)));
+                if !is_back {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Opens a session by a connection of this server, which ends when the server is lost.
+    ///
+    /// # Errors
+    /// Those of [`pool::connect`].
+    pub async fn open_session(
+        &self,
+        connection: &tokio_postgres::Config,
+    ) -> Result<tokio_postgres::Client, PostgresError> {
+        pool::connect_until(connection, self.lost()).await
     }
 
     /// Stops the server, lets `work` move its data directory and says where it is now, and starts

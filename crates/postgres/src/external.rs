@@ -7,12 +7,14 @@ mod tls;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio_postgres::Client;
 use tokio_postgres::config::TargetSessionAttrs;
 
 use self::tls::TlsSettings;
 use crate::error::{PostgresError, server};
 use crate::installation;
+use crate::lock_owner::{self, LockOutcome, LockOwner};
 use crate::pool::{self, CONNECT_TIMEOUT};
 use crate::provision::SUPPORTED;
 use crate::session_settings;
@@ -344,11 +346,23 @@ async fn keeps_session(
 /// # Errors
 /// [`PostgresError::TransactionMode`] behind a pooler in that mode; the server's.
 pub async fn connect(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {
-    let client = pool::connect_with_defaults(connection).await?;
-    if !keeps_session(connection, &client).await? {
-        return Err(PostgresError::TransactionMode);
-    }
-    session_settings::pin(connection, &client).await?;
+    connect_until(connection, std::future::pending()).await
+}
+
+/// Opens a session as [`connect`] does. Its connection is dropped as soon as `end` is over.
+async fn connect_until(
+    connection: &tokio_postgres::Config,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Result<Client, PostgresError> {
+    let client = pool::connect_with_defaults_until(connection, end).await?;
+    // The server may freeze at any moment.
+    let setting_up = async {
+        if !keeps_session(connection, &client).await? {
+            return Err(PostgresError::TransactionMode);
+        }
+        session_settings::pin(connection, &client).await
+    };
+    pool::within_timeout(connection, setting_up).await?;
     Ok(client)
 }
 
@@ -375,6 +389,8 @@ fn pooling(in_session_mode: bool) -> Finding {
 /// A lock on a managed database, held for as long as this value is kept.
 pub struct ManagedLock {
     client: Client,
+    /// Dropping it drops the connection, also of a server that does not answer.
+    _open: oneshot::Sender<()>,
 }
 
 /// How long a server may take to answer an empty command.
@@ -390,40 +406,50 @@ impl ManagedLock {
         matches!(answered.await, Ok(Ok(())))
     }
 
-    /// Takes the lock.
+    /// Takes the lock for this owner, also from an earlier session of the same owner that is lost.
     ///
     /// # Errors
-    /// [`PostgresError::ManagedElsewhere`] with the holder when another Egret has it; those of [`connect`].
-    pub async fn acquire(connection: &tokio_postgres::Config) -> Result<Self, PostgresError> {
-        let client = connect(connection).await?;
-        let taken: bool = client
-            .query_one(
-                "SELECT pg_catalog.pg_try_advisory_lock($1)",
-                &[&MANAGED_KEY],
-            )
-            .await
-            .map_err(server("take the lock"))?
-            .get(0);
-        if taken {
-            return Ok(Self { client });
-        }
-        let holder = client
-            .query_opt(include_str!("external/lock_holder.sql"), &[&MANAGED_KEY])
-            .await
-            .map_err(server("look for the lock's holder"))?;
-        let database: String = client
-            .query_one("SELECT pg_catalog.current_database()::text", &[])
-            .await
-            .map_err(server("read the database's name"))?
-            .get(0);
-        Err(PostgresError::ManagedElsewhere {
-            database,
-            holder: holder.map_or_else(
-                || "its session is hidden from this role".to_owned(),
-                |row| row.get(0),
-            ),
+    /// [`PostgresError::ManagedElsewhere`] with the holder when another Egret has it; [`PostgresError::NotRunning`] while an
+    /// earlier session of the owner keeps it; those of [`connect`].
+    pub async fn acquire(
+        connection: &tokio_postgres::Config,
+        owner: &LockOwner,
+    ) -> Result<Self, PostgresError> {
+        let (open, closed) = oneshot::channel::<()>();
+        let end = async move { _ = closed.await };
+        let client = connect_until(connection, end).await?;
+        pool::within_timeout(connection, take(&client, owner)).await?;
+        Ok(Self {
+            client,
+            _open: open,
         })
     }
+}
+
+/// Takes the lock of a managed server in a session, or says who has it.
+async fn take(client: &Client, owner: &LockOwner) -> Result<(), PostgresError> {
+    let outcome = owner.try_lock(client, MANAGED_KEY).await;
+    match outcome.map_err(server("take the lock"))? {
+        LockOutcome::Taken => return Ok(()),
+        LockOutcome::HeldByOwnSession => return Err(lock_owner::held_by_own_session()),
+        LockOutcome::HeldElsewhere => {}
+    }
+    let holder = client
+        .query_opt(include_str!("external/lock_holder.sql"), &[&MANAGED_KEY])
+        .await
+        .map_err(server("look for the lock's holder"))?;
+    let database: String = client
+        .query_one("SELECT pg_catalog.current_database()::text", &[])
+        .await
+        .map_err(server("read the database's name"))?
+        .get(0);
+    Err(PostgresError::ManagedElsewhere {
+        database,
+        holder: holder.map_or_else(
+            || "its session is hidden from this role".to_owned(),
+            |row| row.get(0),
+        ),
+    })
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod hosts;
 pub mod installation;
 pub mod isolation;
 pub mod listen;
+pub mod lock_owner;
 pub mod managed;
 pub mod migrate;
 pub mod owner;

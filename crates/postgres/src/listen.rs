@@ -90,23 +90,20 @@ pub struct Attentive {
     pub heard: Arc<Notify>,
 }
 
-/// Opens a session that listens on a channel.
+/// Opens a session that listens on a channel. Its connection is dropped as soon as `end` is over.
 ///
 /// # Errors
 /// [`PostgresError::Server`]; [`PostgresError::NoHost`] of several hosts; [`PostgresError::ConnectTimeout`].
 pub async fn attend(
     connection: &tokio_postgres::Config,
     channel: &str,
+    end: impl Future<Output = ()> + Send + 'static,
 ) -> Result<Attentive, PostgresError> {
     match connection.get_ssl_mode() {
-        SslMode::Disable => attend_over(connection, NoTls, channel).await,
+        SslMode::Disable => attend_over(connection, NoTls, channel, end).await,
         _ => {
-            attend_over(
-                connection,
-                MakeRustlsConnect::new(external::tls(connection)?),
-                channel,
-            )
-            .await
+            let tls = MakeRustlsConnect::new(external::tls(connection)?);
+            attend_over(connection, tls, channel, end).await
         }
     }
 }
@@ -115,6 +112,7 @@ async fn attend_over<T>(
     connection: &tokio_postgres::Config,
     tls: T,
     channel: &str,
+    end: impl Future<Output = ()> + Send + 'static,
 ) -> Result<Attentive, PostgresError>
 where
     T: MakeTlsConnect<Socket> + Clone,
@@ -126,14 +124,20 @@ where
     let tell = heard.clone();
     tokio::spawn(async move {
         let mut messages = stream::poll_fn(move |context| driver.poll_message(context));
-        while let Some(message) = messages.next().await {
+        let mut end = std::pin::pin!(end);
+        loop {
+            let message = tokio::select! {
+                message = messages.next() => message,
+                () = &mut end => None,
+            };
             match message {
-                Ok(AsyncMessage::Notification(_)) => tell.notify_one(),
-                Ok(_) => {}
-                Err(error) => {
+                Some(Ok(AsyncMessage::Notification(_))) => tell.notify_one(),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
                     tracing::debug!(error = describe(&error), "a listening connection ended");
                     break;
                 }
+                None => break,
             }
         }
         drop(messages);

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::error::PostgresError;
 use crate::external::ManagedLock;
+use crate::lock_owner::LockOwner;
 
 /// How often the connection that holds the lock is tried.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -20,6 +21,7 @@ const LOST: &str = "the connection to the server is lost";
 /// The user's own server.
 pub struct ManagedServer {
     connection: tokio_postgres::Config,
+    owner: Arc<LockOwner>,
     state: Arc<watch::Sender<Readiness>>,
     task: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
@@ -30,6 +32,7 @@ impl ManagedServer {
         let stopped = Readiness::NotReady("stopped".to_owned());
         Self {
             connection,
+            owner: Arc::new(LockOwner::unique()),
             state: Arc::new(watch::Sender::new(stopped)),
             task: Mutex::new(None),
         }
@@ -38,6 +41,19 @@ impl ManagedServer {
     /// How it is connected to.
     pub fn connection(&self) -> &tokio_postgres::Config {
         &self.connection
+    }
+
+    /// Returns when the server, which is ready now, does not answer or has lost the lock: what Egret does in its sessions is
+    /// to end then.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut state = self.state.subscribe();
+        async move {
+            let lost = state.wait_for(|readiness| *readiness != Readiness::Ready);
+            let is_unwatched = lost.await.is_err();
+            if is_unwatched {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     fn set_task(&self, task: Option<tokio::task::JoinHandle<()>>) {
@@ -56,7 +72,7 @@ impl Service for ManagedServer {
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
             let unreachable = Condition::new("postgres_unreachable", place(&self.connection));
-            let lock = match ManagedLock::acquire(&self.connection).await {
+            let lock = match ManagedLock::acquire(&self.connection, &self.owner).await {
                 Err(error @ PostgresError::ManagedElsewhere { .. }) => {
                     return Err(StartError {
                         service: "postgres",
@@ -78,18 +94,19 @@ impl Service for ManagedServer {
                     None
                 }
             };
-            let (connection, state) = (self.connection.clone(), self.state.clone());
+            let (connection, owner) = (self.connection.clone(), self.owner.clone());
+            let state = self.state.clone();
             self.set_task(Some(tokio::spawn(async move {
                 let lock = match lock {
                     Some(lock) => lock,
                     None => {
-                        let lock = take_again(&connection, &state, &unreachable).await;
+                        let lock = take_again(&connection, &owner, &state, &unreachable).await;
                         unreachable.recover("the server is reached, and its lock is taken");
                         state.send_replace(Readiness::Ready);
                         lock
                     }
                 };
-                keep(lock, &connection, &state, &unreachable).await;
+                keep(lock, &connection, &owner, &state, &unreachable).await;
             })));
             Ok(())
         })
@@ -117,6 +134,7 @@ fn place(connection: &tokio_postgres::Config) -> String {
 async fn keep(
     mut lock: ManagedLock,
     connection: &tokio_postgres::Config,
+    owner: &LockOwner,
     state: &watch::Sender<Readiness>,
     unreachable: &Condition,
 ) {
@@ -130,7 +148,9 @@ async fn keep(
             "the lock that keeps other egrets away is lost with its connection",
         );
         state.send_replace(Readiness::NotReady(LOST.to_owned()));
-        lock = take_again(connection, state, unreachable).await;
+        // The server may answer again at any moment, and would find this connection open.
+        drop(lock);
+        lock = take_again(connection, owner, state, unreachable).await;
         unreachable.recover("the server is back, and the lock is taken again");
         state.send_replace(Readiness::Ready);
     }
@@ -139,12 +159,13 @@ async fn keep(
 /// Tries until the lock is taken; another Egret that has it meanwhile is named.
 async fn take_again(
     connection: &tokio_postgres::Config,
+    owner: &LockOwner,
     state: &watch::Sender<Readiness>,
     unreachable: &Condition,
 ) -> ManagedLock {
     let taken_over = Condition::new("postgres_taken_over", place(connection));
     loop {
-        match ManagedLock::acquire(connection).await {
+        match ManagedLock::acquire(connection, owner).await {
             Ok(lock) => {
                 taken_over.recover("no other egret has this server any more");
                 return lock;

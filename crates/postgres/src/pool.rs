@@ -99,8 +99,20 @@ impl Pool {
 /// # Errors
 /// [`PostgresError::Server`]; [`PostgresError::NoHost`] of several hosts; [`PostgresError::ConnectTimeout`].
 pub async fn connect(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {
+    connect_until(connection, std::future::pending()).await
+}
+
+/// Opens a session as [`connect`] does, whose connection is dropped as soon as `end` is over: what waits for an answer
+/// fails then. The driver alone keeps the connection of a server that gives none, also when the session is dropped.
+///
+/// # Errors
+/// Those of [`connect`].
+pub(crate) async fn connect_until(
+    connection: &tokio_postgres::Config,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Result<Client, PostgresError> {
     within_timeout(connection, async {
-        let client = open(connection).await?;
+        let client = open(connection, end).await?;
         session_settings::pin(connection, &client).await?;
         Ok(client)
     })
@@ -115,7 +127,18 @@ pub async fn connect(connection: &tokio_postgres::Config) -> Result<Client, Post
 pub async fn connect_with_defaults(
     connection: &tokio_postgres::Config,
 ) -> Result<Client, PostgresError> {
-    within_timeout(connection, open(connection)).await
+    connect_with_defaults_until(connection, std::future::pending()).await
+}
+
+/// Opens a session as [`connect_with_defaults`] does, whose connection ends as that of [`connect_until`].
+///
+/// # Errors
+/// Those of [`connect`].
+pub(crate) async fn connect_with_defaults_until(
+    connection: &tokio_postgres::Config,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Result<Client, PostgresError> {
+    within_timeout(connection, open(connection, end)).await
 }
 
 /// Bounds the time in which a session is opened: `connect_timeout` of the connection for each address of its hosts, as
@@ -158,25 +181,37 @@ async fn count_addresses(connection: &tokio_postgres::Config) -> u32 {
     count.max(1)
 }
 
-async fn open(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {
+async fn open(
+    connection: &tokio_postgres::Config,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Result<Client, PostgresError> {
     match connection.get_ssl_mode() {
-        SslMode::Disable => open_over(connection, NoTls).await,
+        SslMode::Disable => open_over(connection, NoTls, end).await,
         _ => {
             let tls = MakeRustlsConnect::new(external::tls(connection)?);
-            open_over(connection, tls).await
+            open_over(connection, tls, end).await
         }
     }
 }
 
-async fn open_over<T>(connection: &tokio_postgres::Config, tls: T) -> Result<Client, PostgresError>
+async fn open_over<T>(
+    connection: &tokio_postgres::Config,
+    tls: T,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Result<Client, PostgresError>
 where
     T: MakeTlsConnect<Socket> + Clone,
     T::Stream: Send + 'static,
 {
     let (client, driver) = hosts::connect(connection, tls).await?;
     tokio::spawn(async move {
-        if let Err(error) = driver.await {
-            tracing::debug!(error = crate::error::describe(&error), "a connection ended");
+        tokio::select! {
+            ended = driver => {
+                if let Err(error) = ended {
+                    tracing::debug!(error = crate::error::describe(&error), "a connection ended");
+                }
+            }
+            () = end => tracing::debug!("a connection is dropped"),
         }
     });
     Ok(client)

@@ -283,6 +283,14 @@ impl TestServer {
             .expect("the server becomes ready");
     }
 
+    /// Stops every process of this server in its tracks until what is returned is dropped.
+    pub fn freeze(&self) -> impl Send + use<> {
+        let postmaster = Postmaster::adopt(&self.data).expect("its files can be read");
+        let postmaster = postmaster.expect("the server runs");
+        let frozen = postmaster.freeze();
+        frozen.expect("its processes can be stopped")
+    }
+
     /// Another server, on a backup of this one's files that is taken while it runs.
     pub async fn copied(&self, recovery: Recovery) -> Arc<TestServer> {
         let directory = test_directory("postgres-copy");

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use egret_postgres::pool;
 use egret_postgres::wire::scram::Verifier;
 
 use super::{Branches, Inner};
@@ -65,7 +64,8 @@ impl Inner {
                 ),
             });
         }
-        let client = pool::connect(&self.source.connection("postgres", "branches")).await?;
+        let connection = self.source.connection("postgres", "branches");
+        let client = self.source.open_session(&connection).await?;
         source::role_passwords(&client).await
     }
 }

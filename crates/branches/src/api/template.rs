@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use egret_postgres::bounded::{self, ReceiveLimit};
 use egret_postgres::cluster::private_directory;
-use egret_postgres::pool;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use tokio::sync::{MutexGuard, RwLockReadGuard};
 
@@ -92,7 +91,8 @@ impl Inner {
         if let Some(tenant) = tenant {
             self.check_tenant_templates(tenant)?;
         }
-        let client = pool::connect(&self.source.connection("postgres", "branches")).await?;
+        let connection = self.source.connection("postgres", "branches");
+        let client = self.source.open_session(&connection).await?;
         let data = self.source.layout().data;
         let facts = source::examine(&client, SOURCE, &data).await?;
         source::checkpoint(&client).await?;

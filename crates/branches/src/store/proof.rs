@@ -4,7 +4,7 @@
 use egret_base::settings::Span;
 use egret_postgres::error::server;
 use egret_postgres::wire::{Session, WireError};
-use egret_postgres::{EmbeddedServer, PostgresError, databases, pool};
+use egret_postgres::{EmbeddedServer, PostgresError, databases};
 use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
 use tokio_postgres::Client;
@@ -38,7 +38,7 @@ impl Source<'_> {
         let options = connection.get_options().unwrap_or_default();
         // The later option wins.
         connection.options(format!("{options} -c statement_timeout={most}"));
-        pool::connect(&connection).await
+        self.server.open_session(&connection).await
     }
 }
 

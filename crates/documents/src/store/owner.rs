@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use egret_postgres::lock_owner::{LockOutcome, LockOwner};
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Transaction};
 
 use super::feed::POSITION;
@@ -45,14 +46,22 @@ pub const NOTICED: &str = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_inter
 ///
 /// # Errors
 /// What the server says.
-pub async fn own(session: Client) -> Result<Result<Ownership, (Holder, Client)>, PgError> {
+pub async fn own(
+    session: Client,
+    lock_owner: &LockOwner,
+) -> Result<Result<Ownership, (Holder, Client)>, PgError> {
     session.batch_execute(NOTICED).await?;
-    let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
-    let is_held = async || Ok(session.query_one(sql, &[&OWNER_KEY]).await?.get(0));
-    while !is_held().await? {
-        // Else it has just gone.
-        if let Some(holder) = holder(&session).await? {
-            return Ok(Err((holder, session)));
+    loop {
+        match lock_owner.try_lock(&session, OWNER_KEY).await? {
+            LockOutcome::Taken => break,
+            // The server notices soon that the connection of that session is closed.
+            LockOutcome::HeldByOwnSession => {}
+            LockOutcome::HeldElsewhere => {
+                // Else it has just gone.
+                if let Some(holder) = holder(&session).await? {
+                    return Ok(Err((holder, session)));
+                }
+            }
         }
     }
     // Waits for what an earlier owner is about to commit.

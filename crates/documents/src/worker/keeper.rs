@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use egret_base::Condition;
 use egret_postgres::Databases;
+use egret_postgres::lock_owner::LockOwner;
 use egret_postgres::tokio_postgres::Client;
 use futures_util::future::{join, join_all};
 use tokio::sync::watch;
@@ -51,6 +52,8 @@ pub struct Keeper {
     databases: Databases,
     config: DocumentsConfig,
     standing: watch::Sender<Standing>,
+    /// Who has the lock of the owner of documents.
+    lock_owner: LockOwner,
     /// The tenants that are known.
     tenants: Mutex<BTreeMap<String, TenantId>>,
     /// Documents of the database cannot be written.
@@ -80,6 +83,7 @@ impl Keeper {
             databases,
             config,
             standing: watch::Sender::new(Standing::Unknown),
+            lock_owner: LockOwner::unique(),
             tenants: Mutex::default(),
         }
     }
@@ -165,7 +169,7 @@ impl Keeper {
             Some(session) if !session.is_closed() => session,
             _ => self.client().await?,
         };
-        let ownership = match own(session).await? {
+        let ownership = match own(session, &self.lock_owner).await? {
             Ok(ownership) => ownership,
             Err((holder, session)) => {
                 self.follow(&session, standby).await?;

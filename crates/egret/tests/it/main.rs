@@ -12,6 +12,7 @@ mod command_line;
 mod demo;
 mod documentation;
 mod documents;
+mod external_server;
 mod full_disk;
 mod idle;
 mod outbox;

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use egret_postgres::postmaster::Postmaster;
 use tokio_postgres::{Client, NoTls};
 
 /// The superuser's.
@@ -80,6 +81,12 @@ impl Server {
     pub fn url(&self) -> String {
         let directory = self.directory.path().display();
         format!("host='{directory}' user=postgres password={PASSWORD} dbname=postgres")
+    }
+
+    /// Stops all of its processes until what is returned is dropped.
+    pub fn freeze(&self) -> impl Send + use<> {
+        let postmaster = Postmaster::adopt(&self.directory.path().join("data")).unwrap();
+        postmaster.unwrap().freeze().unwrap()
     }
 
     /// A superuser's connection to `database`.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use egret_base::Coded;
 use egret_base::condition::ConditionSet;
+use egret_base::lifecycle::Readiness;
 use egret_postgres::database_watch::{DatabaseVisitor, DatabaseWatch};
 use egret_postgres::databases::is_gone;
 use egret_postgres::test_support::TestDatabase;
@@ -108,6 +109,37 @@ async fn a_database_without_sessions_is_there_and_named() {
     let open = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true");
     admin.batch_execute(&open).await.unwrap();
     databases.client(name).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_whose_server_opens_no_session_is_not_ready_until_it_does() {
+    let database = TestDatabase::create(18).await;
+    let elsewhere = TestDatabase::create(18).await;
+    let admin = elsewhere.connect().await;
+    let (name, databases) = (&database.name, Databases::one(database.connection()));
+    let allow = async |allowed: &str| {
+        let sql = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {allowed}");
+        admin.batch_execute(&sql).await.unwrap();
+    };
+    allow("false").await;
+    databases.client(name).await.map(|_| ()).unwrap_err();
+    let reason = loop {
+        match databases.readiness() {
+            Readiness::Ready => tokio::task::yield_now().await,
+            Readiness::NotReady(reason) | Readiness::Failed(reason) => break reason,
+        }
+    };
+    let expected = "PostgreSQL: it opens no session: the server refuses it (SQLSTATE 55000)";
+    assert_eq!(reason, expected);
+    allow("true").await;
+    // No session is asked for.
+    while databases.readiness() != Readiness::Ready {
+        tokio::task::yield_now().await;
+    }
+    // What one database of several refuses is not the server's.
+    let every = every(&database);
+    every.client("not_there").await.map(|_| ()).unwrap_err();
+    assert_eq!(every.readiness(), Readiness::Ready);
 }
 
 /// Counts visits, and fails in one database until it was visited often enough.

@@ -8,7 +8,7 @@ use egret_base::lifecycle::{Readiness, Service};
 use egret_base::{SystemClock, SystemEntropy};
 use egret_postgres::embedded::Layout;
 use egret_postgres::pidfile::PidFile;
-use egret_postgres::postmaster::in_directory;
+use egret_postgres::postmaster::{Postmaster, in_directory};
 use egret_postgres::retry::{Policy, over_restart};
 use egret_postgres::supervise::CRASH_LOOP_ENDS;
 use egret_postgres::test_support::{Guardian, free_port, test_directory};
@@ -339,6 +339,22 @@ async fn is_not_ready_while_its_postmaster_is_stopped_by_a_signal() {
     signal(postmaster, Signal::CONT);
     await_readiness(&server).await;
     assert_eq!(ask(&server, "SELECT 'back'").await, "back");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_in_a_session_ends_with_a_server_that_freezes() {
+    let home = Home::new("freezes");
+    let server = home.server();
+    server.start().await.unwrap();
+    let connection = server.connection("postgres", "test");
+    let session = server.open_session(&connection).await.unwrap();
+    let postmaster = Postmaster::adopt(&server.layout().data).unwrap().unwrap();
+    let frozen = postmaster.freeze().unwrap();
+    let ended = session.query_one("SELECT 1", &[]).await.unwrap_err();
+    assert!(egret_postgres::retry::is_transient(&ended), "{ended}");
+    drop(frozen);
+    await_readiness(&server).await;
     server.stop().await;
 }
 

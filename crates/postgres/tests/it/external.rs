@@ -2,6 +2,7 @@
 
 use egret_base::{Coded, Kind};
 use egret_postgres::external::{ManagedLock, Verdict, check, parse};
+use egret_postgres::lock_owner::{LockOutcome, LockOwner};
 use egret_postgres::pool::Pool;
 use egret_postgres::test_support::{TestDatabase, free_port};
 use egret_postgres::tokio_postgres::Config;
@@ -90,18 +91,40 @@ async fn each_grant_that_views_and_metrics_need_is_named_until_it_is_given() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_egret_on_one_database_is_refused_by_name() {
     let database = TestDatabase::create(18).await;
-    let first = ManagedLock::acquire(&database.connection()).await.unwrap();
-    let error = ManagedLock::acquire(&database.connection())
-        .await
-        .map(|_| ())
-        .unwrap_err();
+    let acquire = async |database: &TestDatabase| {
+        ManagedLock::acquire(&database.connection(), &LockOwner::unique()).await
+    };
+    let first = acquire(&database).await.unwrap();
+    let error = acquire(&database).await.map(|_| ()).unwrap_err();
     let PostgresError::ManagedElsewhere { holder, .. } = &error else {
         panic!("{error}");
     };
     assert!(holder.contains("egret/test"), "{holder}");
     let other = TestDatabase::create(18).await;
-    ManagedLock::acquire(&other.connection()).await.unwrap();
+    acquire(&other).await.unwrap();
     drop(first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_a_lost_session_of_its_owner_has_is_taken_from_it() {
+    const LOCK: i64 = 42;
+    let database = TestDatabase::create(18).await;
+    let (owner, other) = (LockOwner::unique(), LockOwner::unique());
+    let sessions = [
+        database.connect().await,
+        database.connect().await,
+        database.connect().await,
+    ];
+    let try_lock = async |owner: &LockOwner, session: usize| {
+        owner.try_lock(&sessions[session], LOCK).await.unwrap()
+    };
+    assert_eq!(try_lock(&owner, 0).await, LockOutcome::Taken);
+    assert_eq!(try_lock(&owner, 0).await, LockOutcome::Taken);
+    assert_eq!(try_lock(&other, 1).await, LockOutcome::HeldElsewhere);
+    assert_eq!(try_lock(&owner, 2).await, LockOutcome::Taken);
+    let ended = sessions[0].batch_execute("").await.unwrap_err();
+    assert!(egret_postgres::retry::is_transient(&ended), "{ended}");
+    assert_eq!(try_lock(&other, 1).await, LockOutcome::HeldElsewhere);
 }
 
 #[tokio::test(flavor = "multi_thread")]

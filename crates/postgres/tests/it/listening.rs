@@ -1,5 +1,7 @@
 //! LISTEN over an interruption.
 
+use std::future::pending;
+
 use egret_postgres::external::parse;
 use egret_postgres::listen::{Heard, Listener, attend, quote_identifier, quote_literal};
 use egret_postgres::test_support::{TestDatabase, free_port};
@@ -39,7 +41,7 @@ async fn of_several_hosts_that_fail_a_listener_names_each_once() {
     let (one, two) = (free_port(), free_port());
     let url = format!("postgres://me@127.0.0.1:{one},localhost:{two}/app?sslmode=disable");
     let connection = parse(&url, "test").unwrap();
-    let attended = attend(&connection, "news").await.map(|_| ());
+    let attended = attend(&connection, "news", pending()).await.map(|_| ());
     let message = attended.unwrap_err().to_string();
     for host in [format!("127.0.0.1:{one}: "), format!("localhost:{two}: ")] {
         assert_eq!(message.matches(&host).count(), 1, "{message}");

@@ -8,7 +8,7 @@ use egret_base::lifecycle::{Readiness, Service};
 use egret_base::test_support::ConditionLog;
 use egret_postgres::Databases;
 use egret_postgres::managed::ManagedServer;
-use egret_postgres::test_support::TestDatabase;
+use egret_postgres::test_support::{TestDatabase, own_server};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, UnixStream};
 
@@ -98,6 +98,44 @@ async fn a_server_that_cannot_be_reached_is_one_line_at_its_start_and_one_at_its
     }
     assert!(!log.is_active());
     assert_eq!(log.levels(), ["WARN", "INFO"]);
+    server.stop().await;
+}
+
+/// The connection that has the lock is open on both sides all the while.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_freezes_ends_what_waits_for_it_and_its_lock_is_taken_again() {
+    let database = TestDatabase::create_in(own_server(18).await, "frozen".to_owned()).await;
+    let server = Arc::new(ManagedServer::new(database.connection()));
+    let (watched, lost) = (server.clone(), server.clone());
+    let databases = Databases::one(database.connection())
+        .with_readiness(move || watched.ready())
+        .with_loss(move || lost.lost());
+    server.start().await.unwrap();
+    let client = databases.client(&database.name).await.unwrap();
+    let mut attended = databases.attend(&database.name, "news").await.unwrap();
+    let frozen = database.server.freeze();
+    // The first one is asked before it is known that the server is frozen.
+    let sessions = [&client, &attended.client];
+    for session in sessions {
+        let ended = session.query_one("SELECT 1", &[]).await.unwrap_err();
+        assert!(egret_postgres::retry::is_transient(&ended), "{ended}");
+    }
+    attended.heard.notified().await;
+    let refused = databases.attend(&database.name, "news").await;
+    assert!(refused.map(|_| ()).unwrap_err().retryable());
+    drop(frozen);
+    loop {
+        match server.ready() {
+            Readiness::Ready => break,
+            Readiness::NotReady(reason) | Readiness::Failed(reason) => {
+                assert!(!reason.contains("another Egret"), "{reason}");
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    attended = databases.attend(&database.name, "news").await.unwrap();
+    let answer = attended.client.query_one("SELECT 1", &[]).await.unwrap();
+    assert_eq!(answer.get::<_, i32>(0), 1);
     server.stop().await;
 }
 

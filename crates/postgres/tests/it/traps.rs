@@ -1,7 +1,10 @@
 //! What the owner of a database on somebody's server defines there does not run in Egret's sessions.
 
+use std::future::pending;
+
 use egret_postgres::external::{self, ManagedLock, check};
 use egret_postgres::listen::{Attentive, Heard, Listener, attend};
+use egret_postgres::lock_owner::LockOwner;
 use egret_postgres::pool::{self, Pool};
 use egret_postgres::test_support::{TestDatabase, traps};
 use egret_postgres::{Databases, installation, migrate};
@@ -88,7 +91,7 @@ async fn no_trap_of_a_databases_owner_catches_a_session() {
         let databases = Databases::one(connection.clone());
         let client = databases.client(&database.name).await.unwrap();
         assert_eq!(settings(&client).await, EXPECTED);
-        let Attentive { client, .. } = attend(&connection, "news").await.unwrap();
+        let Attentive { client, .. } = attend(&connection, "news", pending()).await.unwrap();
         assert_eq!(settings(&client).await, EXPECTED);
         let mut listener = Listener::start(connection.clone(), vec!["news".to_owned()]);
         assert_eq!(listener.next().await, Some(Heard::Connected));
@@ -98,12 +101,16 @@ async fn no_trap_of_a_databases_owner_catches_a_session() {
             Some(Heard::Notified { .. })
         ));
 
-        let held = ManagedLock::acquire(&connection).await.unwrap();
-        ManagedLock::acquire(&connection)
+        let owner = LockOwner::unique();
+        let held = ManagedLock::acquire(&connection, &owner).await.unwrap();
+        ManagedLock::acquire(&connection, &LockOwner::unique())
             .await
             .map(|_| ())
             .unwrap_err();
-        assert!(held.is_held().await);
+        // Of the same owner it is taken from the first session.
+        let again = ManagedLock::acquire(&connection, &owner).await.unwrap();
+        assert!(!held.is_held().await);
+        assert!(again.is_held().await);
         migrate::migrate(&mut single, "test", &[]).await.unwrap();
         let found = installation::inventory(&single).await.unwrap();
         assert!(found.is_some());

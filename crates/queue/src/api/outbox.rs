@@ -9,6 +9,7 @@ use egret_base::condition::ConditionSet;
 use egret_base::lifecycle::{BoxFuture, FailedPart, Readiness, Service, StartError};
 use egret_postgres::database_watch::DatabaseWatch;
 use egret_postgres::databases::is_gone;
+use egret_postgres::lock_owner::LockOwner;
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::{Databases, DatabasesError, PostgresError};
@@ -44,6 +45,8 @@ pub struct Outbox {
 pub(crate) struct Inner {
     pub queues: Queues,
     pub databases: Databases,
+    /// Who has the locks of the readers.
+    pub lock_owner: LockOwner,
     pub metrics: OutboxMetrics,
     pub steps: Arc<dyn OutboxSteps>,
     /// Who reads which database.
@@ -101,6 +104,7 @@ impl Outbox {
             inner: Arc::new(Inner {
                 queues,
                 databases,
+                lock_owner: LockOwner::unique(),
                 metrics: OutboxMetrics::new(registry),
                 steps,
                 readers: Mutex::default(),
@@ -326,9 +330,9 @@ impl Service for Outbox {
         })
     }
 
-    /// Tasks keep coming and going without it; the list of outboxes says what one of them lacks.
+    /// Tasks keep coming and going without it, rows of outboxes do not. The list of outboxes says what one of them lacks.
     fn ready(&self) -> Readiness {
-        Readiness::Ready
+        self.inner.databases.readiness()
     }
 
     /// Without a token one learns no more of a database than this.

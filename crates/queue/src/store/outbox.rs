@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use egret_postgres::PostgresError;
 use egret_postgres::error::server;
 use egret_postgres::listen::quote_identifier;
+use egret_postgres::lock_owner::{LockOutcome, LockOwner};
 use egret_postgres::migrate::{Migration, check_owner, migrate, remove};
 use egret_postgres::tokio_postgres::{Client, Row, Transaction};
 
@@ -241,11 +242,13 @@ pub struct HeldRows {
     pub role_queues_max: i64,
 }
 
-/// Becomes the one that reads this outbox, until the session ends; false when somebody else is.
-pub async fn become_reader(client: &Client) -> Result<bool, PostgresError> {
-    let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
-    let row = client.query_one(sql, &[&READER_KEY]).await;
-    Ok(row.map_err(server("take the lock of the outbox"))?.get(0))
+/// Has the session's owner read this outbox until the session ends, unless another owner does.
+pub async fn become_reader(
+    client: &Client,
+    owner: &LockOwner,
+) -> Result<LockOutcome, PostgresError> {
+    let outcome = owner.try_lock(client, READER_KEY).await;
+    outcome.map_err(server("take the lock of the outbox"))
 }
 
 /// Has a session find rows as [`next`] is meant to.

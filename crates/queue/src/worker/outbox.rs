@@ -16,10 +16,11 @@ use std::time::Duration;
 use egret_base::{Coded, Condition, Kind, condition};
 use egret_postgres::database_watch::DatabaseVisitor;
 use egret_postgres::databases::is_gone;
-use egret_postgres::listen::{Attentive, attend};
+use egret_postgres::listen::Attentive;
+use egret_postgres::lock_owner::{LockOutcome, held_by_own_session};
 use egret_postgres::retry::Policy;
 use egret_postgres::tokio_postgres::Client;
-use egret_postgres::{PostgresError, external, installation};
+use egret_postgres::{PostgresError, installation};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -204,19 +205,20 @@ impl Reading {
         failures: &mut u32,
         unreachable: &Condition,
     ) -> Result<Ended, QueueError> {
-        let connection = self.outbox.inner.databases.connection(&self.database);
-        if self.outbox.inner.databases.is_remote() {
-            // Neither LISTEN nor the lock of a reader works behind a pooler in transaction mode.
-            external::connect(&connection).await?;
-        }
-        let Attentive { mut client, heard } = attend(&connection, store::CHANNEL).await?;
+        let inner = &self.outbox.inner;
+        let attending = inner.databases.attend(&self.database, store::CHANNEL);
+        let Attentive { mut client, heard } = attending.await?;
         if !store::is_installed(&client).await? {
             return Ok(Ended::ForGood);
         }
         store::check(&client).await?;
-        if !store::become_reader(&client).await? {
-            let reason = "another egret reads this outbox: stop it, or let it go on alone";
-            return Ok(Ended::Kept(reason.to_owned()));
+        match store::become_reader(&client, &inner.lock_owner).await? {
+            LockOutcome::Taken => {}
+            LockOutcome::HeldByOwnSession => return Err(held_by_own_session().into()),
+            LockOutcome::HeldElsewhere => {
+                let reason = "another egret reads this outbox: stop it, or let it go on alone";
+                return Ok(Ended::Kept(reason.to_owned()));
+            }
         }
         store::install(&mut client).await?;
         store::set_limits(&client, self.outbox.size_limits()).await?;

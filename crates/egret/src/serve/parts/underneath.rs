@@ -42,15 +42,18 @@ impl Underneath {
         match self {
             Self::Embedded(Embedded { postgres, .. }) | Self::Unmounted(postgres) => {
                 let server = postgres.clone();
-                let watched = server.clone();
+                let (watched, lost) = (server.clone(), server.clone());
                 Databases::every(move |database| server.connection(database, engine))
                     .with_readiness(move || watched.ready())
+                    .with_loss(move || lost.lost())
             }
             Self::External(server) => {
                 let mut connection = server.connection().clone();
                 connection.application_name(format!("egret/{engine}"));
-                let watched = server.clone();
-                Databases::one(connection).with_readiness(move || watched.ready())
+                let (watched, lost) = (server.clone(), server.clone());
+                Databases::one(connection)
+                    .with_readiness(move || watched.ready())
+                    .with_loss(move || lost.lost())
             }
         }
     }

@@ -1,0 +1,84 @@
+//! Advisory locks of one Egret in a database, which it takes again when the session that holds them is lost.
+//!
+//! A server that was frozen, or that the network has kept away, runs the lost session for a while after the next one is
+//! open. A session that takes such a lock therefore also has a shared lock on a number that its owner alone knows: what has
+//! that one is no other Egret, and is ended.
+
+use std::time::Duration;
+
+use egret_base::{Entropy, SystemEntropy};
+use tokio_postgres::{Client, Error};
+
+use crate::error::PostgresError;
+
+/// How often a lock is tried while an earlier session of its owner has it.
+const ATTEMPTS: u32 = 3;
+
+/// The wait before the next attempt.
+const RETRY_WAIT: Duration = Duration::from_millis(100);
+
+/// How long the server waits for the end of an earlier session, in milliseconds.
+const END_WAIT_MS: i64 = 5_000;
+
+/// Who takes locks: one part of one Egret.
+#[derive(Debug)]
+pub struct LockOwner {
+    /// The number of the shared lock.
+    key: i64,
+}
+
+/// What came of an attempt to take a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockOutcome {
+    /// The session has it.
+    Taken,
+    /// An earlier session of the same owner has it, and has not ended yet.
+    HeldByOwnSession,
+    /// Another owner has it.
+    HeldElsewhere,
+}
+
+impl LockOwner {
+    /// An owner that is no other one.
+    pub fn unique() -> Self {
+        let mut bytes = [0; 8];
+        SystemEntropy.fill(&mut bytes);
+        Self {
+            key: i64::from_le_bytes(bytes),
+        }
+    }
+
+    /// Takes a lock until the session ends, unless another owner has it. An earlier session of this owner that has it is ended.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn try_lock(&self, client: &Client, lock: i64) -> Result<LockOutcome, Error> {
+        let own = "SELECT pg_catalog.pg_advisory_lock_shared($1)";
+        client.execute(own, &[&self.key]).await?;
+        for _ in 0..ATTEMPTS {
+            let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
+            if client.query_one(sql, &[&lock]).await?.get(0) {
+                return Ok(LockOutcome::Taken);
+            }
+            let holder = include_str!("lock_owner/own_holder.sql");
+            let Some(holder) = client.query_opt(holder, &[&lock, &self.key]).await? else {
+                return Ok(LockOutcome::HeldElsewhere);
+            };
+            let pid: i32 = holder.get(0);
+            let end = "SELECT pg_catalog.pg_terminate_backend($1, $2)";
+            match client.query_one(end, &[&pid, &END_WAIT_MS]).await {
+                // A role that may not end it waits until the server notices that its connection is closed.
+                Err(error) if error.as_db_error().is_none() => return Err(error),
+                _ => tokio::time::sleep(RETRY_WAIT).await,
+            }
+        }
+        Ok(LockOutcome::HeldByOwnSession)
+    }
+}
+
+/// The error about [`LockOutcome::HeldByOwnSession`].
+pub fn held_by_own_session() -> PostgresError {
+    PostgresError::NotRunning {
+        reason: "a lost session of this Egret has not ended yet, and keeps its lock".to_owned(),
+    }
+}
