@@ -86,6 +86,12 @@ pub trait DiskFile: Send + Sync + 'static {
     /// What the system says. After it, nothing is known about writes since the last success.
     fn sync_data(&self) -> io::Result<()>;
 
+    /// Cuts the file off after so many bytes.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn truncate(&self, size_bytes: u64) -> io::Result<()>;
+
     /// Size in bytes.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! Repair of one part of an engine's data: a directory with a log in `log` and a snapshot of what the log said. Done
 //! while nothing runs; the directory as it was is kept beside the repaired one.
 
+mod text;
+
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::file::end::END_NAME;
 use crate::file::keeper::SPARE_PREFIX;
-use crate::file::salvage::{Cut, examine, salvage};
+use crate::file::salvage::{Cut, Needed, examine, salvage};
 use crate::{Directory, FileLog, Housekeeping, Log, LogConfig, LogError, Seq};
 
 /// What is wrong with a part, and what its repair would do.
@@ -93,6 +95,10 @@ pub struct Parts<'a> {
     pub count_file: CountFile<'a>,
     /// What records say: `changes to tasks`.
     pub holds: &'a str,
+    /// What of those before the snapshot is in the log only: `payloads`.
+    pub holds_before: &'a str,
+    /// Whether all records that there are, and not only those that the snapshot does not have, are read at a start.
+    pub reads_all: bool,
     /// Reads from the snapshot in a part's directory the first record that it does not have, or why
     /// it cannot be read.
     pub replay_from: fn(&Path) -> Result<Seq, String>,
@@ -135,6 +141,8 @@ impl<'a> Parts<'a> {
             replay_from: (self.replay_from)(&directory.join(&name)),
             name,
             holds: self.holds,
+            holds_before: self.holds_before,
+            reads_all: self.reads_all,
         }
     }
 }
@@ -188,13 +196,12 @@ impl Damage {
         }
     }
 
-    /// The name of the segment that is cut and written to.
-    fn cut_segment(&self) -> Option<String> {
-        let Self::Log(Cut { file, .. }) = self else {
-            return None;
-        };
-        let name = Path::new(file.as_ref()?).file_name()?;
-        Some(name.to_string_lossy().into_owned())
+    /// The names of the segments that are written to.
+    fn written_segments(&self) -> Vec<String> {
+        match self {
+            Self::Log(cut) => cut.written_segments(),
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -208,6 +215,10 @@ pub struct Part<'a> {
     pub name: String,
     /// What its records say: `changes to tasks`.
     pub holds: &'a str,
+    /// What of those before the snapshot is in the log only: `payloads`.
+    pub holds_before: &'a str,
+    /// Whether all records that there are, and not only those that the snapshot does not have, are read at a start.
+    pub reads_all: bool,
     /// The first record that its snapshot does not have, or why the snapshot cannot be read.
     pub replay_from: Result<Seq, String>,
 }
@@ -224,12 +235,12 @@ impl Part<'_> {
     }
 
     /// Repairs the part, if anything is wrong with it. The directory as it was stays beside the repaired one; its name
-    /// then ends in `.damaged-<stamp>`. Segments that stay whole are linked, not copied, so that a full disk needs
-    /// room for one segment only.
+    /// then ends in `.damaged-<stamp>`. Segments that stay as they are are linked, not copied, so that a full disk
+    /// needs room for those only that are changed.
     ///
     /// # Errors
-    /// As [`Part::examine`], and [`LogError::Full`] when there is no room for the segment that is cut: nothing is
-    /// changed then.
+    /// As [`Part::examine`], and [`LogError::Full`] when there is no room for the segments that are changed: nothing
+    /// is done then.
     pub fn repair(&self, stamp: &str) -> Result<Option<Finding>, LogError> {
         let known = self.known()?;
         let Some(damage) = self.diagnose(&known)? else {
@@ -281,7 +292,8 @@ impl Part<'_> {
         if !log_path.is_dir() {
             return Ok(Some(Damage::LogMissing(log_path)));
         }
-        let cut = examine(&open(&log_path)?, &self.config(known), replay_from)?;
+        let needed = self.needed(replay_from);
+        let cut = examine(&open(&log_path)?, &self.config(known, replay_from), needed)?;
         if let Some(cut) = cut {
             return Ok(Some(Damage::Log(cut)));
         }
@@ -328,9 +340,8 @@ impl Part<'_> {
         replay_from: Seq,
     ) -> Result<Seq, LogError> {
         let path = self.path();
-        let written = damage.cut_segment();
         self.check_room(damage)?;
-        link_directory(&path, aside, written.as_deref()).map_err(failed("copy", &path))?;
+        link_directory(&path, aside, &damage.written_segments()).map_err(failed("copy", &path))?;
         let log_path = aside.join("log");
         durable::make_directory(&log_path).map_err(failed("make", &log_path))?;
         let disk = open(&log_path)?;
@@ -340,7 +351,7 @@ impl Part<'_> {
             housekeeping: Housekeeping::Owner,
             ..LogConfig::default()
         };
-        salvage(&disk, &config, replay_from)?;
+        salvage(&disk, &config, self.needed(replay_from))?;
         let (log, _) = FileLog::open(disk, config, replay_from)?;
         Ok(log.next())
     }
@@ -348,15 +359,16 @@ impl Part<'_> {
     /// Refuses before anything is written when the file system has no room for what a repair writes.
     fn check_room(&self, damage: &Damage) -> Result<(), LogError> {
         let place = self.path();
-        let written = match damage.cut_segment() {
-            Some(name) => {
-                let segment = self.log_path().join(name);
-                let size = fs::metadata(&segment).map_err(failed("read", &segment))?;
-                size.len()
-            }
-            None => LogConfig::default().first_segment_bytes,
+        let mut needed_bytes = ROOM_FOR_NAMES_BYTES;
+        for name in damage.written_segments() {
+            let segment = self.log_path().join(name);
+            let size = fs::metadata(&segment).map_err(failed("read", &segment))?;
+            needed_bytes += size.len();
+        }
+        needed_bytes += match damage {
+            Damage::Log(cut) => cut.growth_bytes(),
+            _ => LogConfig::default().first_segment_bytes,
         };
-        let needed_bytes = written + ROOM_FOR_NAMES_BYTES;
         let space = rustix::fs::statvfs(self.directory).map_err(io::Error::from);
         let space = space.map_err(failed("look at", self.directory))?;
         if space.f_bavail.saturating_mul(space.f_frsize) < needed_bytes {
@@ -385,9 +397,12 @@ impl Part<'_> {
             ),
             Damage::LogMissing(_) => (
                 "begin a new log after the snapshot".to_owned(),
-                "everything since the snapshot".to_owned(),
+                format!(
+                    "everything since the snapshot, and what the log alone held of what it has ({})",
+                    self.holds_before
+                ),
             ),
-            Damage::Log(cut) => (action_of(cut), self.loss_of(cut)),
+            Damage::Log(cut) => (cut.action(), cut.loss(self.holds, self.holds_before)),
             Damage::MarkMissing(_) => (
                 "make a new one at the next start, where the log ends now".to_owned(),
                 "records at its very end, if any are bad: they are taken for an interrupted write"
@@ -402,27 +417,25 @@ impl Part<'_> {
         }
     }
 
-    fn loss_of(&self, cut: &Cut) -> String {
-        let (holds, first, last) = (self.holds, cut.from, cut.below.before());
-        match cut.below.0 - cut.from.0 {
-            0 => "nothing that is known of".to_owned(),
-            1 => format!("1 record ({holds}), number {first}"),
-            count => format!("{count} records ({holds}), numbers {first} to {last}"),
-        }
-    }
-
     /// Whether there was such a part at an earlier start.
     fn is_expected(&self, known: &KnownParts) -> bool {
         known.number(&self.name).is_some() || known.was_absent()
     }
 
     /// How the owner opens the log, which is how it is examined.
-    fn config(&self, known: &KnownParts) -> LogConfig {
+    fn config(&self, known: &KnownParts, replay_from: Seq) -> LogConfig {
         let end = known.number(&self.name);
         LogConfig {
-            must_exist: end.is_some(),
+            must_exist: end.is_some() || replay_from > Seq::FIRST,
             durable_below: end.map(Seq).unwrap_or_default(),
             ..LogConfig::default()
+        }
+    }
+
+    fn needed(&self, replay_from: Seq) -> Needed {
+        Needed {
+            replay_from,
+            all: self.reads_all,
         }
     }
 
@@ -443,16 +456,6 @@ impl Part<'_> {
     }
 }
 
-fn action_of(cut: &Cut) -> String {
-    match &cut.file {
-        Some(file) => format!(
-            "cut {file} off at offset {}: {} bytes, with all that follows",
-            cut.offset, cut.bytes
-        ),
-        None => "begin a new log".to_owned(),
-    }
-}
-
 fn open(path: &Path) -> Result<Directory, LogError> {
     Directory::open(path).map_err(failed("open", path))
 }
@@ -466,21 +469,22 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogErr
     }
 }
 
-/// Makes a directory with the files of another. Those that the log writes in place are copied: the segment `written`.
-/// Others are replaced or removed as a whole, so that a second name for them is enough. What the log makes anew is
-/// left out.
-fn link_directory(from: &Path, to: &Path, written: Option<&str>) -> io::Result<()> {
+/// Makes a directory with the files of another. Those that the log writes in place are copied: segments that are
+/// `written`. Others are replaced or removed as a whole, so that a second name for them is enough. What the log makes
+/// anew is left out.
+fn link_directory(from: &Path, to: &Path, written: &[String]) -> io::Result<()> {
     durable::make_directory(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let (name, source) = (entry.file_name(), entry.path());
         let target = to.join(&name);
         let name = name.to_string_lossy();
+        let is_written = written.iter().any(|segment| *segment == name);
         if entry.file_type()?.is_dir() {
             link_directory(&source, &target, written)?;
         } else if name == "lock" || name == END_NAME || name.starts_with(SPARE_PREFIX) {
             continue;
-        } else if written == Some(&*name) || fs::hard_link(&source, &target).is_err() {
+        } else if is_written || fs::hard_link(&source, &target).is_err() {
             fs::copy(&source, &target)?;
             File::open(&target)?.sync_all()?;
         }

@@ -459,6 +459,15 @@ impl DiskFile for SimulatedFile {
         Ok(())
     }
 
+    fn truncate(&self, size_bytes: u64) -> io::Result<()> {
+        let mut world = self.world()?;
+        world.step(1)?;
+        if let Some(inode) = world.inodes.get_mut(&self.inode) {
+            inode.truncate(size_bytes as usize);
+        }
+        Ok(())
+    }
+
     fn has_other_names(&self) -> io::Result<bool> {
         Ok(false)
     }

@@ -32,6 +32,8 @@ fn partitions(directory: &Path) -> Parts<'_> {
             name: "partitions",
         },
         holds: "changes to tasks",
+        holds_before: "payloads and results of tasks",
+        reads_all: false,
         replay_from,
     }
 }

@@ -62,6 +62,8 @@ fn shards(directory: &Path) -> Parts<'_> {
             name: "shards",
         },
         holds: "samples that are in no block yet",
+        holds_before: "samples that are in no block yet",
+        reads_all: true,
         replay_from,
     }
 }

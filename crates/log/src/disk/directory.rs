@@ -127,6 +127,10 @@ impl DiskFile for OwnedFd {
         Ok(rustix::fs::fdatasync(self)?)
     }
 
+    fn truncate(&self, size_bytes: u64) -> io::Result<()> {
+        Ok(rustix::fs::ftruncate(self, size_bytes)?)
+    }
+
     fn size_bytes(&self) -> io::Result<u64> {
         Ok(rustix::fs::fstat(self)?.st_size as u64)
     }

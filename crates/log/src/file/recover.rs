@@ -4,17 +4,21 @@
 //! had been durable: a frame or a header that says so in its *synced below*, or the end mark. Then the disk
 //! has lost what it had confirmed, and the log is not opened.
 
+mod forced;
+mod later;
+
 use std::sync::Arc;
+
+pub(crate) use forced::{FileChange, Hole};
+use later::Later;
 
 use super::compact::TEMPORARY_PREFIX;
 use super::end::{END_NAME, NEW_END_NAME};
 use super::handles::Handles;
-use super::scan::{Found, WINDOW_BYTES, Window, frame_at};
+use super::scan::{Found, Window, frame_at};
 use super::segment::{Index, Segment, parse_segment_name};
-use crate::disk::{Disk, DiskFile, read_exactly, write_zeros};
-use crate::format::{
-    Covered, FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt,
-};
+use crate::disk::Disk;
+use crate::format::{Covered, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::{LogConfig, LogError, Seq};
 
 /// An end that a crash left half written. It was cut off; nothing in it had been acknowledged as
@@ -56,6 +60,11 @@ pub(crate) struct Recovered<D: Disk> {
     /// Everything that says how far the log went says at most this.
     pub reached_below: Seq,
     pub recovery: Recovery,
+    /// What else than the log's end is changed in a repair, and what is lost by it.
+    pub changes: Vec<FileChange>,
+    pub holes: Vec<Hole>,
+    /// Segments whose headers cannot be read, with the records with which they began.
+    pub unreadable: Vec<(Seq, String)>,
 }
 
 impl<D: Disk> Recovered<D> {
@@ -138,12 +147,9 @@ pub(crate) fn recover<D: Disk>(
     let files = Files::sort(names);
     let mut segments: Vec<Segment<D>> = Vec::new();
     let mut dropped = files.temporary;
-    let mut is_cut = false;
+    let mut unreadable = Vec::new();
+    let is_forced = known.purpose.is_forced();
     for (first, name) in files.segments {
-        if is_cut {
-            dropped.push(name);
-            continue;
-        }
         let covered = segments
             .last()
             .and_then(|before| before.header.compacted)
@@ -154,9 +160,9 @@ pub(crate) fn recover<D: Disk>(
         } else {
             let index = Index::new(config.index_stride_bytes);
             let (handles, place) = (Arc::clone(handles), Arc::clone(place));
-            match Segment::open(handles, place, &name, first, index) {
-                Err(LogError::Corrupt { .. }) if known.purpose.is_forced() => {
-                    is_cut = true;
+            match Segment::open(handles, place, &name, first, index, is_forced) {
+                Err(LogError::Corrupt { .. }) if is_forced => {
+                    unreadable.push((first, name.clone()));
                     dropped.push(name);
                 }
                 segment => segments.push(segment?),
@@ -175,8 +181,13 @@ pub(crate) fn recover<D: Disk>(
         purpose: known.purpose,
         dropped,
         recovery,
+        changes: Vec::new(),
+        holes: Vec::new(),
     };
-    let next = scan.run(place, known.replay_from)?;
+    let next = match is_forced {
+        true => scan.keep_readable(known.replay_from, &unreadable)?,
+        false => scan.run(place, known.replay_from)?,
+    };
     Ok(Recovered {
         segments: scan.segments.into_iter().map(Arc::new).collect(),
         next,
@@ -184,6 +195,9 @@ pub(crate) fn recover<D: Disk>(
         dropped: scan.dropped,
         reached_below: scan.reached_below,
         recovery: scan.recovery,
+        changes: scan.changes,
+        holes: scan.holes,
+        unreadable,
     })
 }
 
@@ -197,6 +211,17 @@ struct Scan<D: Disk> {
     purpose: Purpose,
     dropped: Vec<String>,
     recovery: Recovery,
+    changes: Vec<FileChange>,
+    holes: Vec<Hole>,
+}
+
+/// What the frames of a segment are found to hold, up to the first that is not good.
+struct Content {
+    /// The last good record.
+    reached: Seq,
+    records: u64,
+    /// What is wrong with what follows, where it is a frame.
+    bad: Option<&'static str>,
 }
 
 impl<D: Disk> Scan<D> {
@@ -206,11 +231,6 @@ impl<D: Disk> Scan<D> {
             return Ok(replay_from);
         }
         let next = self.find_end(place, replay_from)?;
-        if next < replay_from && self.purpose.is_forced() {
-            // The snapshot has all of it.
-            self.drop_segments(0);
-            return Ok(replay_from);
-        }
         if next < replay_from {
             return Err(LogError::Behind {
                 place: place.to_string(),
@@ -222,31 +242,18 @@ impl<D: Disk> Scan<D> {
     }
 
     fn find_end(&mut self, place: &Arc<str>, replay_from: Seq) -> Result<Seq, LogError> {
-        let proven = self
-            .segments
-            .iter()
-            .map(|segment| segment.header.synced_below);
-        self.proven_below = proven.max().unwrap_or_default().max(self.durable_below);
+        self.note_proofs();
         // What may never have been synced is looked at too, even if nobody replays it.
         let needed = replay_from.min(self.proven_below);
         let from = self
             .segments
             .partition_point(|segment| segment.header.first <= needed)
             .saturating_sub(1);
-        let from = if self.purpose.is_forced() { 0 } else { from };
         for at in 0..from {
             self.seal(at, place)?;
         }
         for at in from..self.segments.len() {
-            let (reached, bad) = match self.check(at) {
-                Err(LogError::Corrupt { .. }) if self.purpose.is_forced() => {
-                    // A compacted segment, which is whole or nothing.
-                    let next = self.segments[at].header.first;
-                    self.drop_segments(at);
-                    return Ok(next);
-                }
-                checked => checked?,
-            };
+            let (reached, bad) = self.check(at)?;
             let next = reached.next();
             let last = at + 1 == self.segments.len();
             if !last && next == self.segments[at + 1].header.first {
@@ -259,15 +266,11 @@ impl<D: Disk> Scan<D> {
         unreachable!("the last segment always ends the log");
     }
 
-    /// Takes the segments from `at` on out of the log.
-    fn drop_segments(&mut self, at: usize) {
-        for segment in self.segments.drain(at..).rev() {
-            let last = segment.header.compacted.map(|covered| covered.last.next());
-            let below = segment.header.first.max(last.unwrap_or_default());
-            self.reached_below = self.reached_below.max(below);
-            self.dropped.push(segment.name.clone());
-        }
-        self.recovery.segments_scanned = self.recovery.segments_scanned.min(at);
+    /// Notes what the segments' headers prove to have been durable.
+    fn note_proofs(&mut self) {
+        let headers = self.segments.iter().map(|segment| segment.header);
+        let proven = headers.map(|header| header.synced_below).max();
+        self.proven_below = proven.unwrap_or_default().max(self.durable_below);
     }
 
     /// Sets the last record of a segment that another one follows.
@@ -284,8 +287,33 @@ impl<D: Disk> Scan<D> {
         })
     }
 
-    /// Checks a segment's frames in order. Answers the last good record, and what ended it.
+    /// Checks a segment's frames in order. Answers the last record, and what ended it.
     fn check(&mut self, at: usize) -> Result<(Seq, Option<&'static str>), LogError> {
+        let content = self.read_frames(at)?;
+        let segment = &self.segments[at];
+        let Some(Covered { last, .. }) = segment.header.compacted else {
+            return Ok((content.reached, content.bad));
+        };
+        if self.is_damaged(at, &content) {
+            let what = content.bad.unwrap_or("no frame where one should be");
+            return Err(segment.corrupt(segment.end(), content.reached.next(), what));
+        }
+        Ok((last, None))
+    }
+
+    /// Whether a compacted segment is not what its header says: its file was whole and synced before it got its name.
+    fn is_damaged(&self, at: usize, content: &Content) -> bool {
+        let SegmentHeader {
+            compacted,
+            file_bytes,
+            ..
+        } = self.segments[at].header;
+        let ends = self.segments[at].end();
+        compacted.is_some_and(|covered| ends != file_bytes || content.reached > covered.last)
+    }
+
+    /// Reads and notes a segment's frames in order, up to the first that is not good.
+    fn read_frames(&mut self, at: usize) -> Result<Content, LogError> {
         let last = self
             .segments
             .get(at + 1)
@@ -296,7 +324,7 @@ impl<D: Disk> Scan<D> {
         let salt = segment.header.salt;
         let mut window = Window::new(segment.file_bytes);
         let mut reached = segment.header.first.before();
-        let mut bad = None;
+        let (mut records, mut bad) = (0, None);
         while !segment.ends_at(segment.end(), reached, last) {
             let offset = segment.end();
             let found = frame_at(&mut window, &*file, salt, offset)
@@ -324,21 +352,18 @@ impl<D: Disk> Scan<D> {
             reached = super::scan::record_starts(&frame.records)
                 .last()
                 .map_or(reached, |(seq, _)| seq);
+            records += u64::from(frame.header.count);
             segment.note_found(&frame);
             self.proven_below = self.proven_below.max(frame.header.synced_below);
         }
         segment.complete();
         self.recovery.segments_scanned += 1;
         self.recovery.bytes_scanned += segment.end() - SEGMENT_HEADER_BYTES;
-        if let Some(Covered { last, .. }) = compacted {
-            // Such a file was whole and synced before it got its name.
-            if segment.end() != segment.file_bytes || reached > last {
-                let what = bad.unwrap_or("no frame where one should be");
-                return Err(segment.corrupt(segment.end(), reached.next(), what));
-            }
-            return Ok((last, None));
-        }
-        Ok((reached, bad))
+        Ok(Content {
+            reached,
+            records,
+            bad,
+        })
     }
 
     /// Ends the log before `next`, in the segment `at`, unless something proves that it went on.
@@ -349,27 +374,17 @@ impl<D: Disk> Scan<D> {
         bad: Option<&'static str>,
         place: &Arc<str>,
     ) -> Result<(), LogError> {
+        let later = self.beyond(at)?;
         let segment = &self.segments[at];
         let offset = segment.end();
-        let mut later = Later::find(segment, offset)?;
-        let mut torn_bytes = later.end.saturating_sub(offset);
-        for following in &self.segments[at + 1..] {
-            later.synced_below = later.synced_below.max(following.header.synced_below);
-            let inside = Later::find(following, SEGMENT_HEADER_BYTES)?;
-            later.synced_below = later.synced_below.max(inside.synced_below);
-            later.below = later.below.max(inside.below).max(following.header.first);
-            torn_bytes += inside.end.max(SEGMENT_HEADER_BYTES);
-        }
-        self.reached_below = self.reached_below.max(later.below).max(later.synced_below);
-        let is_forced = self.purpose.is_forced();
-        if !is_forced && bad.is_none() && torn_bytes == 0 && self.durable_below > next {
+        if bad.is_none() && later.bytes == 0 && self.durable_below > next {
             return Err(LogError::Shortened {
                 place: place.to_string(),
                 next,
                 durable_below: self.durable_below,
             });
         }
-        if !is_forced && later.synced_below.max(self.durable_below) > next {
+        if later.synced_below.max(self.durable_below) > next {
             let following = self
                 .segments
                 .get(at + 1)
@@ -384,14 +399,38 @@ impl<D: Disk> Scan<D> {
             let what = bad.unwrap_or("no frame where one should be");
             return Err(segment.corrupt(offset, next, what));
         }
+        self.cut(at, next, bad, &later)
+    }
+
+    /// What lies after the frames of the segment `at` that have been read.
+    fn beyond(&self, at: usize) -> Result<Later, LogError> {
+        let segment = &self.segments[at];
+        let mut later = Later::find(segment, segment.end())?;
+        later.bytes = later.end.saturating_sub(segment.end());
+        for following in &self.segments[at + 1..] {
+            later.add(following)?;
+        }
+        Ok(later)
+    }
+
+    /// Takes what lies beyond out of the log, which then ends before `next`, in the segment `at`.
+    fn cut(
+        &mut self,
+        at: usize,
+        next: Seq,
+        bad: Option<&'static str>,
+        later: &Later,
+    ) -> Result<(), LogError> {
+        let segment = &self.segments[at];
+        let offset = segment.end();
         if self.purpose.may_write() {
             later.wipe(segment, offset)?;
         }
-        if torn_bytes > 0 || bad.is_some() || at + 1 < self.segments.len() {
+        if later.bytes > 0 || bad.is_some() || at + 1 < self.segments.len() {
             self.recovery.torn = Some(Torn {
                 segment: segment.path(),
                 offset,
-                bytes: torn_bytes,
+                bytes: later.bytes,
                 seq: next,
             });
         }
@@ -400,70 +439,5 @@ impl<D: Disk> Scan<D> {
         self.dropped
             .extend(beyond.rev().map(|segment| segment.name.clone()));
         Ok(())
-    }
-}
-
-/// What is found of a segment's life after the place where it should end.
-struct Later {
-    /// The highest such claim.
-    synced_below: Seq,
-    /// One more than the last record of any frame that is found.
-    below: Seq,
-    /// Where the last thing found ends.
-    end: u64,
-    /// Where something that begins like a frame is.
-    places: Vec<u64>,
-}
-
-impl Later {
-    fn find<D: Disk>(segment: &Segment<D>, from: u64) -> Result<Self, LogError> {
-        let file = segment.file()?;
-        let salt = segment.header.salt;
-        let mut later = Self {
-            synced_below: Seq(0),
-            below: Seq(0),
-            end: 0,
-            places: Vec::new(),
-        };
-        let mut offset = from;
-        while offset < segment.file_bytes {
-            let piece = read_exactly(&*file, offset, WINDOW_BYTES + FRAME_HEADER_BYTES)
-                .map_err(|error| segment.io("read", error))?;
-            later.search(salt, &piece, offset);
-            offset += WINDOW_BYTES as u64;
-        }
-        Ok(later)
-    }
-
-    fn search(&mut self, salt: Salt, piece: &[u8], offset: u64) {
-        let ours = &piece[..piece.len().min(WINDOW_BYTES)];
-        for (index, place) in ours.chunks(FRAME_ALIGNMENT).enumerate() {
-            if !FrameHeader::begins(salt, place) {
-                continue;
-            }
-            let start = index * FRAME_ALIGNMENT;
-            let place = offset + start as u64;
-            self.places.push(place);
-            self.end = self.end.max(place + FRAME_HEADER_BYTES as u64);
-            if let Some(header) = FrameHeader::decode(salt, &piece[start..]) {
-                self.synced_below = self.synced_below.max(header.synced_below);
-                self.below = self.below.max(header.first.plus(u64::from(header.count)));
-                self.end = self.end.max(place + header.frame_bytes());
-            }
-        }
-    }
-
-    /// Makes sure that nothing found ever checks again, once other frames lie before it.
-    fn wipe<D: Disk>(&self, segment: &Segment<D>, from: u64) -> Result<(), LogError> {
-        if self.places.is_empty() {
-            return Ok(());
-        }
-        let file = segment.file()?;
-        let failed = |error| segment.io("write", error);
-        for place in &self.places {
-            let end = (place + FRAME_HEADER_BYTES as u64).min(segment.file_bytes);
-            write_zeros(&*file, (*place).max(from), end).map_err(failed)?;
-        }
-        file.sync_data().map_err(failed)
     }
 }

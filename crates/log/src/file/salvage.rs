@@ -1,5 +1,6 @@
 //! A log that cannot be opened: what is wrong with it, and what of it can be kept. Everything before the first damage
-//! is kept; what follows is cut off, as records are only worth something after all those before them.
+//! is kept. What follows is cut off, as records are only worth something after all those before them, unless the
+//! damage lies in what the owner's snapshot has.
 
 use std::sync::Arc;
 
@@ -7,9 +8,19 @@ use super::end;
 use super::failed;
 use super::handles::Handles;
 use super::open::{make_durable, take_lock};
+pub(crate) use super::recover::{FileChange, Hole};
 use super::recover::{Known, Purpose, Recovered, recover};
 use crate::disk::Disk;
 use crate::{LogConfig, LogError, Seq};
+
+/// What of a log its owner needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Needed {
+    /// The first record that is not in the owner's snapshot.
+    pub replay_from: Seq,
+    /// Whether the owner reads all records that there are at a start, and not only those from there on.
+    pub all: bool,
+}
 
 /// What of a damaged log would be cut off.
 #[derive(Clone, Debug)]
@@ -20,33 +31,40 @@ pub struct Cut {
     pub file: Option<String>,
     /// Where in it.
     pub offset: u64,
-    /// Bytes that would be cut off, those of later segments included.
-    pub bytes: u64,
+    /// Bytes that would be cut off there, those of later segments included, if anything is.
+    pub bytes: Option<u64>,
     /// The first record that would be lost: the next append gets its number.
     pub from: Seq,
     /// One more than the last record that is known to have been there.
     pub below: Seq,
+    /// Records before the snapshot that would be lost besides.
+    pub holes: Vec<Hole>,
+    /// Files that would be changed, apart from that.
+    pub changes: Vec<FileChange>,
+    /// Files before that end that would be left out, as their headers cannot be read.
+    pub unreadable: Vec<String>,
+    /// Whether the log would go on in a new segment.
+    pub begins_segment: bool,
 }
 
-/// Examines a log and changes nothing. `replay_from` is the first record that is not in the owner's snapshot. `None`
-/// when the log can be opened.
+/// Examines a log and changes nothing. `None` when the log can be opened.
 ///
 /// # Errors
 /// [`LogError::Locked`], [`LogError::UnknownVersion`], [`LogError::Io`].
 pub fn examine<D: Disk>(
     disk: &D,
     config: &LogConfig,
-    replay_from: Seq,
+    needed: Needed,
 ) -> Result<Option<Cut>, LogError> {
     let place: Arc<str> = disk.place().into();
     let _lock = take_lock(disk, &place)?;
-    let error = match read(disk, config, replay_from, Purpose::Examine) {
-        Ok(_) => return Ok(None),
+    let error = match read_whole(disk, config, needed) {
+        Ok(()) => return Ok(None),
         Err(error @ (LogError::Io { .. } | LogError::UnknownVersion { .. })) => return Err(error),
         Err(error) => error,
     };
-    let recovered = read(disk, config, replay_from, Purpose::ExamineForced)?;
-    Ok(Some(cut(error, &recovered)))
+    let recovered = read(disk, config, needed.replay_from, Purpose::ExamineForced)?;
+    Ok(Some(cut(&place, error, &recovered)))
 }
 
 /// Cuts a damaged log off where [`examine`] says, so that it can be opened again. For a copy of it without its end
@@ -57,16 +75,42 @@ pub fn examine<D: Disk>(
 pub fn salvage<D: Disk>(
     disk: &D,
     config: &LogConfig,
-    replay_from: Seq,
+    needed: Needed,
 ) -> Result<Option<Cut>, LogError> {
-    let Some(cut) = examine(disk, config, replay_from)? else {
+    let Some(cut) = examine(disk, config, needed)? else {
         return Ok(None);
     };
     let place: Arc<str> = disk.place().into();
     let _lock = take_lock(disk, &place)?;
-    let recovered = read(disk, config, replay_from, Purpose::Salvage)?;
+    let recovered = read(disk, config, needed.replay_from, Purpose::Salvage)?;
     make_durable(disk, &place, &recovered)?;
     Ok(Some(cut))
+}
+
+/// Reads the log as its owner does, who must find all that is needed.
+fn read_whole<D: Disk>(disk: &D, config: &LogConfig, needed: Needed) -> Result<(), LogError> {
+    let Needed { replay_from, all } = needed;
+    let from = if all { Seq::FIRST } else { replay_from };
+    let recovered = read(disk, config, from, Purpose::Examine)?;
+    let place = disk.place();
+    if let Some(first) = recovered.segments.first()
+        && first.header.first > from
+        && !all
+    {
+        return Err(LogError::Missing {
+            place,
+            from,
+            to: first.header.first.before(),
+        });
+    }
+    if recovered.next < replay_from && !recovered.segments.is_empty() {
+        return Err(LogError::Behind {
+            place,
+            next: recovered.next,
+            replay_from,
+        });
+    }
+    Ok(())
 }
 
 fn read<D: Disk>(
@@ -99,15 +143,28 @@ fn read<D: Disk>(
     Ok(recovered)
 }
 
-fn cut<D: Disk>(error: LogError, recovered: &Recovered<D>) -> Cut {
+fn cut<D: Disk>(place: &str, error: LogError, recovered: &Recovered<D>) -> Cut {
     let last = recovered.segments.last();
     let torn = recovered.recovery.torn.as_ref();
+    let unreadable = recovered.unreadable.iter();
+    let unreadable = unreadable
+        .filter(|(first, _)| last.is_some() && *first < recovered.next)
+        .map(|(_, name)| format!("{place}/{name}"))
+        .collect();
+    let goes_on = last.is_some_and(|segment| segment.header.compacted.is_none());
     Cut {
         error,
         file: last.map(|segment| segment.path()),
         offset: last.map_or(0, |segment| segment.end()),
-        bytes: torn.map_or(0, |torn| torn.bytes),
+        bytes: torn.map(|torn| torn.bytes),
         from: recovered.next,
         below: recovered.reached_below.max(recovered.next),
+        holes: recovered.holes.clone(),
+        changes: recovered.changes.clone(),
+        unreadable,
+        begins_segment: !goes_on,
     }
 }
+
+#[cfg(test)]
+mod tests;

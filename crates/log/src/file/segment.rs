@@ -74,6 +74,8 @@ pub(crate) struct Segment<D: Disk> {
     pub handles: Arc<Handles<D>>,
     pub header: SegmentHeader,
     pub file_bytes: u64,
+    /// How long the file was found: other than its header says in a repair only.
+    pub found_bytes: u64,
     /// Set when the segment is sealed.
     pub last: OnceLock<Seq>,
     /// Set when the file is durably no longer part of the log.
@@ -102,6 +104,7 @@ impl<D: Disk> Segment<D> {
             handles,
             header,
             file_bytes: header.file_bytes,
+            found_bytes: header.file_bytes,
             last: OnceLock::new(),
             gone: Arc::default(),
             content: Mutex::new(Content {
@@ -131,13 +134,15 @@ impl<D: Disk> Segment<D> {
         segment
     }
 
-    /// Opens the segment whose file is `name`.
+    /// Opens the segment whose file is `name`. In a repair, `any_length` of the file will do: it has what there
+    /// is of its frames.
     pub fn open(
         handles: Arc<Handles<D>>,
         place: Arc<str>,
         name: &str,
         first: Seq,
         index: Index,
+        any_length: bool,
     ) -> Result<Self, LogError> {
         let path = format!("{place}/{name}");
         let failed = |action| {
@@ -149,7 +154,7 @@ impl<D: Disk> Segment<D> {
             }
         };
         let file = handles.disk.open(name).map_err(failed("open"))?;
-        let file_bytes = file.size_bytes().map_err(failed("stat"))?;
+        let found_bytes = file.size_bytes().map_err(failed("stat"))?;
         let block =
             read_exactly(&file, 0, SEGMENT_HEADER_BYTES as usize).map_err(failed("read"))?;
         let corrupt = |what| LogError::Corrupt {
@@ -171,17 +176,19 @@ impl<D: Disk> Segment<D> {
                 "the header is of another segment than the file's name",
             ));
         }
-        if file_bytes != header.file_bytes {
+        if found_bytes != header.file_bytes && !any_length {
             return Err(corrupt("the file is not as long as its header says"));
         }
-        if file_bytes > SEGMENT_BYTES_MAX {
+        if header.file_bytes > SEGMENT_BYTES_MAX {
             return Err(corrupt("the file is larger than any segment"));
         }
         if header.compacted.is_some_and(|covered| covered.last < first) {
             return Err(corrupt("the segment ends before it begins"));
         }
         handles.keep(Identity::of(&header), Arc::new(file));
-        let segment = Self::begun(place, handles, header, index);
+        let mut segment = Self::begun(place, handles, header, index);
+        segment.found_bytes = found_bytes;
+        segment.file_bytes = found_bytes.min(header.file_bytes);
         segment.content().indexed = false;
         if let Some(Covered { last, .. }) = header.compacted {
             segment.last.set(last).expect("the lock is new");
@@ -228,6 +235,15 @@ impl<D: Disk> Segment<D> {
             )),
             false => Err(self.io("open", io::ErrorKind::NotFound.into())),
         }
+    }
+
+    /// Makes it a compacted segment of the `records` that have been noted, which covers all up to `last`. Only the
+    /// file is left to be changed.
+    pub fn close(&mut self, last: Seq, records: u64) {
+        self.header.compacted = Some(Covered { last, records });
+        self.header.file_bytes = self.end();
+        self.file_bytes = self.header.file_bytes;
+        self.last = OnceLock::from(last);
     }
 
     /// Marks the segment as indexed up to what has been noted.

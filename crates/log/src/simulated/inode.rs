@@ -23,6 +23,16 @@ impl Inode {
         self.pending.push((offset, bytes.to_vec()));
     }
 
+    /// What is cut off is not found after a loss of power either.
+    pub fn truncate(&mut self, size_bytes: usize) {
+        self.content.truncate(size_bytes);
+        self.durable.truncate(size_bytes);
+        for (offset, bytes) in &mut self.pending {
+            bytes.truncate(size_bytes.saturating_sub(*offset as usize));
+        }
+        self.pending.retain(|(_, bytes)| !bytes.is_empty());
+    }
+
     pub fn sync(&mut self) {
         for (offset, bytes) in self.pending.drain(..) {
             put(&mut self.durable, offset, &bytes);

@@ -16,6 +16,8 @@ fn part(directory: &Path) -> Part<'_> {
         directory,
         name: "001".to_owned(),
         holds: "changes",
+        holds_before: "payloads",
+        reads_all: false,
         replay_from: Ok(Seq::FIRST),
     }
 }
@@ -91,6 +93,119 @@ fn the_last_record_alone_is_lost_when_it_alone_is_damaged() {
     let loss = finding.expect("it was damaged").loss;
     assert_eq!(loss, "1 record (changes), number 9");
     assert_eq!(open(place.path()).next(), Seq(RECORDS));
+}
+
+/// Changes the only segment of the part.
+fn change_segment(directory: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let path = directory.join("001/log/00000000000000000001.log");
+    let mut content = fs::read(&path).expect("the segment is there");
+    change(&mut content);
+    fs::write(&path, content).expect("the segment is written");
+}
+
+/// Where the last byte of a segment's last record is.
+fn last_byte(content: &[u8]) -> usize {
+    let at = content.iter().rposition(|byte| *byte != 0);
+    at.expect("it has a record")
+}
+
+#[test]
+fn a_segment_that_is_cut_short_loses_what_is_not_whole_any_more() {
+    let place = tempfile::tempdir().expect("a directory");
+    write(place.path());
+    let segment = place.path().join("001/log/00000000000000000001.log");
+    let length = segment.metadata().expect("it is there").len();
+    change_segment(place.path(), |content| {
+        let at = last_byte(content);
+        content.truncate(at);
+    });
+    let finding = part(place.path()).examine().expect("it is examined");
+    let finding = finding.expect("it is damaged");
+    assert_eq!(finding.loss, "1 record (changes), number 9");
+    assert!(finding.action.contains("lengthen"), "{}", finding.action);
+    let mended = part(place.path()).repair("now").expect("it is mended");
+    assert_eq!(mended, Some(finding));
+    assert_eq!(segment.metadata().expect("it is there").len(), length);
+    let mut log = open(place.path());
+    assert_eq!(log.next(), Seq(RECORDS));
+    let mut batch = Batch::new();
+    batch.push(b"another");
+    let appended = log.append(&mut batch, Seq(RECORDS));
+    assert_eq!(
+        appended.expect("the disk works"),
+        Appended::Committed(Seq(RECORDS))
+    );
+    drop(log);
+    let log = open(place.path());
+    let reader = log.reader();
+    assert_eq!(&*reader.read(Seq(8)).expect("it is kept"), b"record 8");
+    assert_eq!(&*reader.read(Seq(9)).expect("it is new"), b"another");
+}
+
+#[test]
+fn a_segment_with_something_behind_it_loses_nothing() {
+    let place = tempfile::tempdir().expect("a directory");
+    write(place.path());
+    change_segment(place.path(), |content| content.extend([0x55_u8; 300]));
+    let segment = place.path().join("001/log/00000000000000000001.log");
+    let damaged = fs::read(&segment).ok();
+    let finding = part(place.path()).repair("now").expect("it is mended");
+    let finding = finding.expect("it was damaged");
+    assert_eq!(finding.loss, "nothing");
+    assert!(
+        finding.action.starts_with("cut 300 bytes off"),
+        "{}",
+        finding.action
+    );
+    let kept = place
+        .path()
+        .join("001.damaged-now/log/00000000000000000001.log");
+    assert_eq!(fs::read(kept).ok(), damaged);
+    assert_eq!(open(place.path()).next(), Seq(RECORDS + 1));
+}
+
+/// The log's front is still needed: payloads are there that the snapshot only refers to.
+#[test]
+fn records_before_the_snapshot_are_kept_up_to_the_damage() {
+    let place = tempfile::tempdir().expect("a directory");
+    write(place.path());
+    let part = Part {
+        replay_from: Ok(Seq(7)),
+        ..part(place.path())
+    };
+    flip_record(place.path(), 4);
+    let finding = part.repair("now").expect("it is mended");
+    let finding = finding.expect("it was damaged");
+    assert_eq!(
+        finding.loss,
+        "3 records (changes), numbers 7 to 9; what records 4 to 6 still held of what the snapshot has (payloads)"
+    );
+    assert_eq!(part.examine().expect("it is examined"), None);
+    let log = open(place.path());
+    assert_eq!(log.next(), Seq(7));
+    let reader = log.reader();
+    assert_eq!(&*reader.read(Seq(3)).expect("it is kept"), b"record 3");
+    assert!(reader.read(Seq(4)).is_err());
+}
+
+#[test]
+fn a_first_segment_that_was_removed_is_missed() {
+    let place = tempfile::tempdir().expect("a directory");
+    let log_path = place.path().join("001/log");
+    let disk = Directory::open(&log_path).expect("the directory opens");
+    let opened = FileLog::open(disk, small(), Seq::FIRST);
+    let mut log = opened.expect("it opens").0;
+    fill(&mut log, 8);
+    drop(log);
+    fs::remove_file(log_path.join("00000000000000000001.log")).expect("it was there");
+    let finding = part(place.path()).examine().expect("it is examined");
+    let finding = finding.expect("the owner cannot begin with what is left");
+    assert!(
+        finding.problem.contains("are missing from"),
+        "{}",
+        finding.problem
+    );
+    assert!(finding.loss.ends_with("numbers 1 to 8"), "{}", finding.loss);
 }
 
 #[test]

@@ -4,7 +4,9 @@ use reqwest::{Method, StatusCode};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::storage::{PARTITIONS, TASKS, ask, count, failed, place, stopped_with_tasks};
+use super::storage::{
+    PARTITIONS, TASKS, ask, count, failed, newest_segment, place, stopped_with_tasks,
+};
 use crate::place::Place;
 
 #[tokio::test]
@@ -145,5 +147,34 @@ async fn a_damaged_or_missing_key_stops_nothing_and_is_said() {
         let reason = reason_of(&place, condition);
         assert!(reason.contains("it was missing"), "{condition}: {reason}");
     }
+    server.stop(Signal::TERM);
+}
+
+#[tokio::test]
+async fn a_log_that_became_shorter_or_longer_is_repaired_up_to_its_last_whole_record() {
+    let place = place("length");
+    let ids = stopped_with_tasks(&place).await;
+    let queue = place.data_dir().join("queue");
+    for (part, garbage) in [("000", 300), ("001", 0)] {
+        let path = newest_segment(&queue.join(part).join("log"));
+        let mut content = std::fs::read(&path).unwrap();
+        let last = content.iter().rposition(|byte| *byte != 0).unwrap();
+        content.truncate(if garbage == 0 { last } else { content.len() });
+        content.extend(vec![0x55_u8; garbage]);
+        std::fs::write(&path, content).unwrap();
+    }
+    let server = place.start_partly(&["serve"]);
+    assert_eq!(failed(&place).await, ["queue/000", "queue/001"]);
+    server.stop(Signal::TERM);
+    let found = place.json(&["repair", "--yes"]);
+    assert_eq!(found["items"][0]["loss"], "nothing", "{found}");
+    let server = place.start(&["serve"]);
+    let mut there = 0;
+    for id in &ids {
+        let path = format!("/v1/tasks/{id}");
+        let (status, _) = ask(&place, Method::GET, &path, Value::Null).await;
+        there += usize::from(status.is_success());
+    }
+    assert!(there >= TASKS - 1, "{there}: {found}");
     server.stop(Signal::TERM);
 }

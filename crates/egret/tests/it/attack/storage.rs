@@ -90,7 +90,7 @@ pub(super) async fn failed(place: &Place) -> Vec<String> {
     failed
 }
 
-fn newest_segment(log: &Path) -> PathBuf {
+pub(super) fn newest_segment(log: &Path) -> PathBuf {
     let entries = std::fs::read_dir(log).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     let segments = paths.filter(|path| path.extension().is_some_and(|ext| ext == "log"));
