@@ -22,7 +22,7 @@ use crate::pool;
 use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use crate::provision::{self, Binaries, Wanted};
 use crate::retry::is_transient;
-use crate::session_probe::watch_sessions;
+use crate::session_probe::{SessionRefusal, watch_sessions};
 use crate::superuser::socket_connection;
 use crate::supervise::{Decision, Restarts};
 use crate::tuning;
@@ -51,12 +51,21 @@ enum State {
     Starting,
     Running,
     /// The postmaster runs and gives no session, as in crash recovery.
-    NotAccepting(String),
+    NotAccepting(SessionRefusal),
     Failed(String),
     CrashLoop(String),
 }
 
 impl State {
+    /// Whether sessions that are open are answered.
+    fn has_sessions(&self) -> bool {
+        match self {
+            State::Running => true,
+            State::NotAccepting(refusal) => refusal.are_others_answered,
+            _ => false,
+        }
+    }
+
     /// The state of a server that has ended, until it is started again.
     fn ended(decision: &Decision, reason: String) -> Self {
         if !decision.crash_loop {
@@ -146,17 +155,17 @@ impl EmbeddedServer {
         connection
     }
 
-    /// Returns when the server has opened no session for a while: those that are open may never be answered.
+    /// Returns when the server has answered no session for a while: those that are open may never be answered.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.shared.state.subscribe();
         async move {
             loop {
-                let stopped = state.wait_for(|state| *state != State::Running);
+                let stopped = state.wait_for(|state| !state.has_sessions());
                 let is_unwatched = stopped.await.is_err();
                 if is_unwatched {
                     return std::future::pending().await;
                 }
-                let back = state.wait_for(|state| *state == State::Running);
+                let back = state.wait_for(State::has_sessions);
                 let is_back = matches!(tokio::time::timeout(LOSS_WAIT, back).await, Ok(Ok(_)));
                 if !is_back {
                     return;
@@ -247,8 +256,8 @@ impl Service for EmbeddedServer {
             State::Running => Readiness::Ready,
             State::Stopped => Readiness::NotReady("stopped".to_owned()),
             State::Starting => Readiness::NotReady("starting".to_owned()),
-            State::NotAccepting(reason) => {
-                Readiness::NotReady(format!("it does not accept sessions: {reason}"))
+            State::NotAccepting(refusal) => {
+                Readiness::NotReady(format!("it does not accept sessions: {}", refusal.reason))
             }
             State::Failed(reason) => Readiness::NotReady(reason.clone()),
             State::CrashLoop(reason) => Readiness::NotReady(format!("crash loop: {reason}")),
@@ -442,7 +451,7 @@ impl Shared {
         let report = |accepted| {
             self.state.send_replace(match accepted {
                 Ok(()) => State::Running,
-                Err(reason) => State::NotAccepting(reason),
+                Err(refusal) => State::NotAccepting(refusal),
             });
         };
         watch_sessions(postmaster, &connection, report).await

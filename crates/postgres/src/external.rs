@@ -4,6 +4,7 @@ mod parameters;
 mod passfile;
 mod tls;
 
+use std::pin::pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -396,14 +397,22 @@ pub struct ManagedLock {
 /// How long a server may take to answer an empty command.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
+/// How long this process may take to read an answer that has arrived.
+const READ_MAX: Duration = Duration::from_secs(2);
+
 /// The first eight bytes of SHA-256("egret/managed").
 const MANAGED_KEY: i64 = 0x6b1e_04d7_c2f9_8a53;
 
 impl ManagedLock {
     /// Whether the session that holds the lock still answers, within ten seconds.
     pub async fn is_held(&self) -> bool {
-        let answered = tokio::time::timeout(ANSWER_MAX, self.client.batch_execute(""));
-        matches!(answered.await, Ok(Ok(())))
+        let mut answer = pin!(self.client.batch_execute(""));
+        let answered = match tokio::time::timeout(ANSWER_MAX, &mut answer).await {
+            Ok(answered) => Ok(answered),
+            // Where this process was paused the time is over before the answer that has arrived is read.
+            Err(_) => tokio::time::timeout(READ_MAX, answer).await,
+        };
+        matches!(answered, Ok(Ok(())))
     }
 
     /// Takes the lock for this owner, also from an earlier session of the same owner that is lost.

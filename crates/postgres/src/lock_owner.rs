@@ -4,6 +4,7 @@
 //! open. A session that takes such a lock therefore also has a shared lock on a number that its owner alone knows: what has
 //! that one is no other Egret, and is ended.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use egret_base::{Entropy, SystemEntropy};
@@ -24,7 +25,7 @@ const END_WAIT_MS: i64 = 5_000;
 #[derive(Debug)]
 pub struct LockOwner {
     /// The number of the shared lock.
-    key: i64,
+    key: AtomicI64,
 }
 
 /// What came of an attempt to take a lock.
@@ -41,10 +42,21 @@ pub enum LockOutcome {
 impl LockOwner {
     /// An owner that is no other one.
     pub fn unique() -> Self {
-        let mut bytes = [0; 8];
-        SystemEntropy.fill(&mut bytes);
         Self {
-            key: i64::from_le_bytes(bytes),
+            key: AtomicI64::new(random_key()),
+        }
+    }
+
+    /// Takes the shared lock by which this owner knows its sessions; returns its number.
+    async fn mark(&self, client: &Client) -> Result<i64, Error> {
+        let own = "SELECT pg_catalog.pg_try_advisory_lock_shared($1)";
+        loop {
+            let key = self.key.load(Ordering::Relaxed);
+            if client.query_one(own, &[&key]).await?.get(0) {
+                return Ok(key);
+            }
+            // Any role can read the number in pg_locks, and take that lock for itself.
+            self.key.store(random_key(), Ordering::Relaxed);
         }
     }
 
@@ -53,15 +65,14 @@ impl LockOwner {
     /// # Errors
     /// The server's.
     pub async fn try_lock(&self, client: &Client, lock: i64) -> Result<LockOutcome, Error> {
-        let own = "SELECT pg_catalog.pg_advisory_lock_shared($1)";
-        client.execute(own, &[&self.key]).await?;
+        let key = self.mark(client).await?;
         for _ in 0..ATTEMPTS {
             let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
             if client.query_one(sql, &[&lock]).await?.get(0) {
                 return Ok(LockOutcome::Taken);
             }
             let holder = include_str!("lock_owner/own_holder.sql");
-            let Some(holder) = client.query_opt(holder, &[&lock, &self.key]).await? else {
+            let Some(holder) = client.query_opt(holder, &[&lock, &key]).await? else {
                 return Ok(LockOutcome::HeldElsewhere);
             };
             let pid: i32 = holder.get(0);
@@ -74,6 +85,12 @@ impl LockOwner {
         }
         Ok(LockOutcome::HeldByOwnSession)
     }
+}
+
+fn random_key() -> i64 {
+    let mut bytes = [0; 8];
+    SystemEntropy.fill(&mut bytes);
+    i64::from_le_bytes(bytes)
 }
 
 /// The error about [`LockOutcome::HeldByOwnSession`].

@@ -29,24 +29,37 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 pub(crate) async fn watch_sessions(
     postmaster: &Postmaster,
     connection: &tokio_postgres::Config,
-    mut report: impl FnMut(Result<(), String>),
+    mut report: impl FnMut(Result<(), SessionRefusal>),
 ) -> Infallible {
     let fault = Condition::new("postgres_not_accepting", "embedded server");
+    let mut held = None;
     loop {
         match open(postmaster, connection).await {
             Ok(session) => {
                 fault.recover("the embedded server accepts sessions again");
                 report(Ok(()));
-                hold(postmaster, session).await;
+                held = hold(postmaster, session.or(held)).await;
             }
             Err(reason) => {
                 // Where the postmaster itself has ended, the caller learns of that meanwhile.
                 tokio::time::sleep(RETRY_WAIT).await;
                 fault.fail(&reason, "the embedded server does not accept sessions");
-                report(Err(reason));
+                held = answered(held).await;
+                report(Err(SessionRefusal {
+                    reason,
+                    are_others_answered: held.is_some(),
+                }));
             }
         }
     }
+}
+
+/// Why a server opens no session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SessionRefusal {
+    pub(crate) reason: String,
+    /// Whether a session that was open before is still answered.
+    pub(crate) are_others_answered: bool,
 }
 
 /// A session and the task that drives its connection, which ends with it.
@@ -93,22 +106,32 @@ fn is_answer(error: &tokio_postgres::Error) -> bool {
     })
 }
 
+/// The session, if it answers.
+async fn answered(session: Option<ProbeSession>) -> Option<ProbeSession> {
+    let session = session?;
+    let answer = tokio::time::timeout(ANSWER_MAX, session.client.batch_execute("")).await;
+    matches!(answer, Ok(Ok(()))).then_some(session)
+}
+
 /// Returns when the session is to be replaced: it has ended, gives no answer or is old, or the postmaster is stopped.
-async fn hold(postmaster: &Postmaster, session: Option<ProbeSession>) {
+/// What is returned may still answer.
+async fn hold(postmaster: &Postmaster, session: Option<ProbeSession>) -> Option<ProbeSession> {
     let Some(mut session) = session else {
-        return tokio::time::sleep(ROUND).await;
+        tokio::time::sleep(ROUND).await;
+        return None;
     };
     for _ in 0..ROUNDS_PER_SESSION {
         let ended = tokio::select! {
             _ = &mut session.driver => true,
             () = tokio::time::sleep(ROUND) => false,
         };
-        if ended || postmaster.is_stopped() {
-            return;
+        if ended {
+            return None;
         }
-        let answer = tokio::time::timeout(ANSWER_MAX, session.client.batch_execute(""));
-        if !matches!(answer.await, Ok(Ok(()))) {
-            return;
+        if postmaster.is_stopped() {
+            break;
         }
+        session = answered(Some(session)).await?;
     }
+    Some(session)
 }

@@ -161,6 +161,21 @@ impl Inner {
         Ok(registry.insert_branch_with(branch, passwords)?)
     }
 
+    /// Records that a branch of the pool is handed out, unless there are as many as there may be. Returns whether its name
+    /// was free.
+    pub(super) fn lease_counted(&self, branch: &Branch) -> Result<bool, BranchesError> {
+        let registry = &self.started()?.registry;
+        let _turn = lock(&self.intents);
+        if registry
+            .branch_named(&branch.tenant, &branch.name)
+            .is_some()
+        {
+            return Ok(false);
+        }
+        self.check_count(&branch.tenant)?;
+        Ok(registry.lease_branch(branch)?)
+    }
+
     /// The living branch of that name, when the request fits it; waits for one that is just made.
     async fn existing(&self, asked: &NewBranch) -> Result<Option<Branch>, BranchesError> {
         let registry = &self.started()?.registry;

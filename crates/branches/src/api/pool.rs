@@ -354,7 +354,7 @@ impl Inner {
             *lock(&slot.idle_since) = Some(self.now());
             slot.begin_idling();
             self.steps.before("lease.record");
-            let leased = self.started()?.registry.lease_branch(&branch);
+            let leased = self.lease_counted(&branch);
             if !matches!(leased, Ok(true)) {
                 // Another request for the name was faster; the caller looks again.
                 self.pool.put_back(entry, Stage::Hot);

@@ -385,6 +385,27 @@ async fn a_branch_that_replaces_its_socket_leads_egret_to_no_other_branch() {
     egret.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn requests_at_the_same_time_take_no_more_from_the_pool_than_there_may_be() {
+    let mut home = Home::new("lease-count");
+    home.config.tenant_branches_max = 1;
+    (home.config.pool_min, home.config.pool_max) = (3, 3);
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.filled().await;
+    let requests = (0..3).map(|number| {
+        let request = NewBranch::named(name(&format!("b{number}")));
+        let branches = egret.branches.clone();
+        tokio::spawn(async move { branches.create(request).await })
+    });
+    let made = futures_util::future::join_all(requests).await;
+    let refused = made.into_iter().filter_map(|made| made.unwrap().err());
+    let codes: Vec<&str> = refused.map(|error| error.code()).collect();
+    assert_eq!(codes, ["limit_exceeded"; 2]);
+    home.assert_nothing_leaks(&egret).await;
+    egret.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_at_the_same_time_make_no_more_branches_than_there_may_be() {
     let mut home = Home::new("count");

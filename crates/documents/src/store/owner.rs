@@ -54,9 +54,8 @@ pub async fn own(
     loop {
         match lock_owner.try_lock(&session, OWNER_KEY).await? {
             LockOutcome::Taken => break,
-            // The server notices soon that the connection of that session is closed.
-            LockOutcome::HeldByOwnSession => {}
-            LockOutcome::HeldElsewhere => {
+            // A lost session of this Egret that the server does not end is named like any other holder.
+            LockOutcome::HeldByOwnSession | LockOutcome::HeldElsewhere => {
                 // Else it has just gone.
                 if let Some(holder) = holder(&session).await? {
                     return Ok(Err((holder, session)));

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use egret_base::Timestamp;
 use egret_linux::subvolume;
@@ -69,13 +70,17 @@ pub(super) struct PromisedBytes {
     known: Mutex<Option<Promise>>,
 }
 
+/// How soon the kernel's file is looked for again where it was not found.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
 /// Of one file system.
 #[derive(Debug)]
 struct Promise {
     /// As statvfs(3) has it.
     file_system: u64,
-    /// `None` where the kernel shows nothing.
+    /// `None` where the kernel showed nothing.
     file: Option<File>,
+    looked_at: Instant,
 }
 
 impl PromisedBytes {
@@ -84,7 +89,7 @@ impl PromisedBytes {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = known
             .as_ref()
-            .filter(|promise| promise.file_system == file_system);
+            .filter(|promise| promise.file_system == file_system && promise.is_fresh());
         // It cannot be read where the file system was unmounted and mounted again.
         if let Some(bytes) = kept.and_then(Promise::bytes) {
             return bytes;
@@ -92,6 +97,7 @@ impl PromisedBytes {
         let promise = Promise {
             file_system,
             file: shown_for(root),
+            looked_at: Instant::now(),
         };
         let bytes = promise.bytes();
         *known = Some(promise);
@@ -100,6 +106,11 @@ impl PromisedBytes {
 }
 
 impl Promise {
+    /// An open file stays the right one; a look that found none may have failed for a moment.
+    fn is_fresh(&self) -> bool {
+        self.file.is_some() || self.looked_at.elapsed() < LOOK_AGAIN
+    }
+
     /// `None` where the file cannot be read.
     fn bytes(&self) -> Option<u64> {
         let Some(file) = &self.file else {
