@@ -392,6 +392,7 @@ async fn requests_at_the_same_time_take_no_more_from_the_pool_than_there_may_be(
     (home.config.pool_min, home.config.pool_max) = (3, 3);
     let egret = home.start().await;
     egret.make_app().await;
+    egret.branches.refresh_template().await.unwrap();
     egret.filled().await;
     let requests = (0..3).map(|number| {
         let request = NewBranch::named(name(&format!("b{number}")));
