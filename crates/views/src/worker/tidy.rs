@@ -205,7 +205,7 @@ mod tests {
             now += pause - Duration::from_millis(1);
             assert_eq!(backlog.take_due(now), []);
             now += Duration::from_millis(1);
-            assert_eq!(backlog.take_due(now), [captured.clone()]);
+            assert_eq!(backlog.take_due(now), std::slice::from_ref(&captured));
             let waits = misses >= MISSES_MAX;
             assert_eq!(backlog.wait(7) == LockWait::Brief, waits, "{misses}");
             // One after a refresh, in between, waits for nothing.

@@ -15,6 +15,7 @@ fn promised_bytes_are_looked_for_once_and_read_each_time() {
         *promised.known.lock().unwrap() = Some(Promise {
             file_system: 1,
             file: Some(File::open(&path).unwrap()),
+            looked_at: Instant::now(),
         });
     };
     let has_file = || {
