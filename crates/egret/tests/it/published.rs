@@ -64,6 +64,9 @@ const SAID_OF_TEXTS: [&str; 5] = ["const", "enum", "format", "maxLength", "patte
 
 /// The texts in a schema of which nothing more is said.
 fn free_texts(schema: &Value, place: &str, found: &mut BTreeSet<String>) {
+    if !schema.is_object() {
+        return;
+    }
     let types = &schema["type"];
     let is_text = types == "string"
         || types
