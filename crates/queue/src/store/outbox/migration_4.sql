@@ -1,7 +1,12 @@
 -- The primary key begins with the role that wrote a row: a step of it finds the rows of one role past any number of rows of
 -- others. The column keeps its collation, as it can have no other one while a view of a user reads it.
+--
+-- While this waits for a transaction that has the table open, every egret.enqueue waits behind it: it gives up soon, and the
+-- reader begins again.
 
+SET LOCAL lock_timeout = '2s';
 ALTER TABLE egret.outbox DROP CONSTRAINT outbox_pkey, ADD PRIMARY KEY (enqueued_by, queue, key);
+SET LOCAL lock_timeout = 0;
 
 -- Makes the row `made` wait for others: rows that its role wrote in this transaction by their keys, or tasks by their ids.
 CREATE OR REPLACE FUNCTION egret.outbox_link(in_queue text, made uuid, waits_for uuid[]) RETURNS void
